@@ -1,0 +1,1 @@
+"""Active simulation-based calibration of stochastic car-following models."""
