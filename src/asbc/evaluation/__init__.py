@@ -1,0 +1,1 @@
+"""How good a posterior is: window scores, driving measures, calibration of the posterior."""
