@@ -1,0 +1,55 @@
+"""The intelligent driver model (Treiber et al. 2000), and the form SUMO drives."""
+
+from torch import Tensor
+
+
+class IDM:
+    """The paper's deterministic core: a_max [1 - (v/v0)^delta - (s*/s)^2].
+
+    Args:
+        delta: acceleration exponent; the paper fixes 4.
+
+    Example:
+        >>> import torch
+        >>> recommended = torch.tensor([33.3, 2.0, 1.6, 1.5, 1.67])
+        >>> IDM().equilibrium_gap(recommended, torch.tensor(20.0))
+        tensor(36.4709)
+    """
+
+    parameters = ("v0", "s0", "T", "a_max", "b")
+
+    def __init__(self, delta: float = 4.0) -> None:
+        self.delta = delta
+
+    def acceleration(
+        self, theta: Tensor, gap: Tensor, speed: Tensor, approach_rate: Tensor
+    ) -> Tensor:
+        """Acceleration (m/s^2); theta (..., >= 5), the state (...)."""
+        v0, s0, headway, a_max, b = theta[..., :5].unbind(-1)
+        dynamic_gap = self._dynamic_gap(speed, headway, approach_rate, 2 * (a_max * b).sqrt())
+        free_road = self._power(speed / v0)
+        return a_max * (1 - free_road - ((s0 + dynamic_gap) / gap).square())
+
+    def equilibrium_gap(self, theta: Tensor, speed: Tensor) -> Tensor:
+        """(s0 + v T) / sqrt(1 - (v/v0)^delta); infinite from the desired speed on."""
+        v0, s0, headway = theta[..., :3].unbind(-1)
+        return (s0 + speed * headway) / (1 - self._power(speed / v0)).clamp_min(0).sqrt()
+
+    def _dynamic_gap(
+        self, speed: Tensor, headway: Tensor, approach_rate: Tensor, twice_root: Tensor
+    ) -> Tensor:
+        """The part of the desired gap s* that depends on speed."""
+        return speed * (headway + approach_rate / twice_root)
+
+    def _power(self, ratio: Tensor) -> Tensor:
+        # Two multiplications cost a tenth of pow and do not depend on its vectorised tail.
+        return ratio.square().square() if self.delta == 4 else ratio.pow(self.delta)
+
+
+class SumoIDM(IDM):
+    """The IDM as SUMO 1.x computes it: the dynamic part of the desired gap never falls below 0."""
+
+    def _dynamic_gap(
+        self, speed: Tensor, headway: Tensor, approach_rate: Tensor, twice_root: Tensor
+    ) -> Tensor:
+        return super()._dynamic_gap(speed, headway, approach_rate, twice_root).clamp_min(0)

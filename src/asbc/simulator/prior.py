@@ -1,0 +1,103 @@
+"""The prior: independent truncated log-normals with named columns."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asbc.utils.checks import InputError
+from asbc.utils.random import uniform
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """log x ~ N(log centre, log_scale^2), truncated to low <= x <= high."""
+
+    name: str
+    unit: str
+    centre: float
+    log_scale: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.low < self.high and self.centre > 0 and self.log_scale > 0):
+            raise InputError(
+                f"prior of {self.name}: centre {self.centre}, log_scale {self.log_scale}, range "
+                f"[{self.low}, {self.high}]; expected positive numbers and low < high"
+            )
+
+
+class Prior:
+    """Independent truncated log-normals, the law's parameters first.
+
+    Args:
+        law: the law's marginals by name, each with unit, centre, log_scale, low and high.
+        residual: the same for the residual process.
+        overrides: fields to change by name, e.g. `{"v0": {"low": 8.0}}`.
+
+    Attributes:
+        names, units: one per column of theta.
+        low, high: (dim,) float32 bounds of the support.
+    """
+
+    def __init__(
+        self,
+        law: Mapping[str, Mapping[str, Any]],
+        residual: Mapping[str, Mapping[str, Any]],
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        fields = {name: dict(marginal) for name, marginal in [*law.items(), *residual.items()]}
+        for name, changes in (overrides or {}).items():
+            if name not in fields:
+                raise InputError(f"prior override {name}: no such parameter among {list(fields)}")
+            fields[name].update(changes)
+        self.marginals = tuple(Marginal(name=name, **values) for name, values in fields.items())
+        self.names = tuple(marginal.name for marginal in self.marginals)
+        self.units = tuple(marginal.unit for marginal in self.marginals)
+        self.low = torch.tensor([marginal.low for marginal in self.marginals])
+        self.high = torch.tensor([marginal.high for marginal in self.marginals])
+        self._mean = torch.tensor([math.log(m.centre) for m in self.marginals]).double()
+        self._scale = torch.tensor([m.log_scale for m in self.marginals]).double()
+        self._cdf_low = torch.special.ndtr(self._standardise(self.low))
+        self._mass = torch.special.ndtr(self._standardise(self.high)) - self._cdf_low
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return len(self.marginals)
+
+    def sample(self, n: int, rng: np.random.Generator) -> Tensor:
+        """Draws (n, dim) float32, all inside the support."""
+        return self.icdf(uniform(rng, n, self.dim, dtype=torch.float64))
+
+    def icdf(self, u: Tensor) -> Tensor:
+        """The inverse distribution function, column by column: u in [0, 1] to theta float32."""
+        z = torch.special.ndtri(self._cdf_low + u.double() * self._mass)
+        theta = torch.exp(self._mean + self._scale * z).float()
+        return theta.clamp(self.low, self.high)
+
+    def log_prob(self, theta: Tensor) -> Tensor:
+        """Normalised log-density (...) of theta (..., dim); -inf outside the support."""
+        inside = theta.clamp(self.low, self.high).double()  # keeps log and gradient finite
+        normaliser = (self._mass * self._scale).log() + 0.5 * math.log(2 * math.pi)
+        terms = -0.5 * self._standardise(inside).square() - inside.log() - normaliser
+        value = torch.where(self.contains(theta), terms.sum(-1), -math.inf)
+        return value.to(theta.dtype)
+
+    def contains(self, theta: Tensor) -> Tensor:
+        """Whether theta (..., dim) lies in the support, bounds included: bool (...)."""
+        return self.inside(theta).all(-1)
+
+    def inside(self, theta: Tensor) -> Tensor:
+        """Per column, whether theta (..., dim) lies within its range: bool (..., dim)."""
+        # The bounds are float32, so a float64 theta must be rounded alike.
+        theta = theta.float()
+        return (theta >= self.low) & (theta <= self.high)
+
+    def _standardise(self, theta: Tensor) -> Tensor:
+        return (theta.double().log() - self._mean) / self._scale

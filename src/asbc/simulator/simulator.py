@@ -1,0 +1,205 @@
+"""The residual-augmented car-following model: forward simulation and trajectory likelihood."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asbc.simulator.kinematics import Kinematics
+from asbc.simulator.laws import CarFollowingLaw
+from asbc.simulator.prior import Prior
+from asbc.simulator.residual import Prefix, ResidualProcess
+from asbc.utils.checks import InputError, require, require_finite, require_shape
+
+# The law sees no smaller gap than this (m), so that a collision yields hard braking and not NaN.
+SMALLEST_GAP = 0.1
+# Speeds are float32: an acceleration this close to a bound (m/s^2) was clipped to it.
+BOUND_TOLERANCE = 1e-4
+
+
+class Rollout(NamedTuple):
+    """Simulated trajectories; the first state is the one the simulation started from."""
+
+    gap: Tensor  # (batch, steps)
+    speed: Tensor  # (batch, steps)
+    approach_rate: Tensor  # (batch, steps), follower minus leader
+    acceleration: Tensor  # (batch, steps), as applied, bounds included
+    collided: Tensor  # (batch,) bool: the gap reached 0 somewhere
+
+    @property
+    def states(self) -> Tensor:
+        """The paper's trajectory x: (batch, steps, 3) of gap, speed and approach rate."""
+        return torch.stack([self.gap, self.speed, self.approach_rate], dim=-1)
+
+
+class Simulator:
+    """a_t = law(state; theta) + residual_t, integrated behind a given leader.
+
+    Speed stays >= 0 and the acceleration within its bounds. Gradients flow from a rollout and from
+    the likelihood to theta.
+
+    Args:
+        law: car-following law; its parameters are the first columns of theta.
+        residual: residual process; its parameters are the other columns.
+        prior: names and bounds of the columns.
+        kinematics: gap update.
+        dt: time step (s).
+        acceleration_bounds: hardest braking and strongest acceleration (m/s^2).
+    """
+
+    def __init__(
+        self,
+        law: CarFollowingLaw,
+        residual: ResidualProcess,
+        prior: Prior,
+        kinematics: Kinematics,
+        dt: float = 0.2,
+        acceleration_bounds: Sequence[float] = (-9.0, 5.0),
+    ) -> None:
+        self.parameter_names = (*law.parameters, *residual.parameters)
+        if self.parameter_names != prior.names:
+            raise InputError(
+                f"prior has the parameters {prior.names}, but law and residual need "
+                f"{self.parameter_names} in this order"
+            )
+        self.law = law
+        self.residual = residual
+        self.prior = prior
+        self.kinematics = kinematics
+        self.dt = dt
+        self.acceleration_bounds = tuple(acceleration_bounds)
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return len(self.parameter_names)
+
+    def rollout(
+        self,
+        theta: Tensor,
+        leader_speed: Tensor,
+        gap: Tensor,
+        speed: Tensor,
+        rng: np.random.Generator,
+        prefix: Prefix | None = None,
+        check: bool = True,
+    ) -> Rollout:
+        """Simulate followers behind given leaders.
+
+        Args:
+            theta: (batch, dim).
+            leader_speed: (batch, steps) m/s.
+            gap: (batch,) initial net gap in m.
+            speed: (batch,) initial speed in m/s.
+            rng: source of the residuals; row i does not depend on the batch size.
+            prefix: residuals observed just before the start, for the process to continue.
+            check: whether to look for bad input first.
+        """
+        if check:
+            self._check_rollout(theta, leader_speed, gap, speed, prefix)
+        steps, dt = leader_speed.shape[1], self.dt
+        lowest, highest = self.acceleration_bounds
+        hyper = theta[:, len(self.law.parameters) :]
+        # Time first and parameters by column: every operation below runs on contiguous memory.
+        residual = self.residual.sample(hyper, steps, dt, rng, prefix).t().contiguous()
+        columns = theta.t().contiguous().t()
+        leader = leader_speed.t().contiguous()
+        leader_distance = self.kinematics.leader_distance(leader, dt)
+
+        gaps, speeds, accelerations = [gap], [speed], []
+        for t in range(steps):
+            law = self._law(columns, gap, speed, speed - leader[t])
+            acceleration = (law + residual[t]).clamp(lowest, highest)
+            accelerations.append(torch.maximum(acceleration, speed / -dt))
+            if t + 1 == steps:
+                break
+            # The clamp, and not the raised acceleration, makes standstill exactly 0.
+            next_speed = (speed + acceleration * dt).clamp_min(0)
+            follower_distance = self.kinematics.follower_distance(speed, next_speed, dt)
+            gap, speed = gap + leader_distance[t] - follower_distance, next_speed
+            gaps.append(gap)
+            speeds.append(speed)
+        gap, speed = torch.stack(gaps), torch.stack(speeds)
+        return Rollout(
+            gap=gap.t().contiguous(),
+            speed=speed.t().contiguous(),
+            approach_rate=(speed - leader).t().contiguous(),
+            acceleration=torch.stack(accelerations).t().contiguous(),
+            collided=(gap <= 0).any(0),
+        )
+
+    def residuals(
+        self, theta: Tensor, states: Tensor, acceleration: Tensor | None = None
+    ) -> Tensor:
+        """What the law does not explain of observed trajectories.
+
+        Args:
+            theta: (..., dim).
+            states: (..., T, 3) of gap, speed and approach rate.
+            acceleration: (..., T) where it was observed; otherwise speed differences are taken.
+
+        Returns:
+            (..., T) with an observed acceleration, else (..., T - 1).
+        """
+        if acceleration is None:
+            acceleration = states[..., 1].diff(dim=-1) / self.dt
+            states = states[..., :-1, :]
+        return acceleration - self._law(theta.unsqueeze(-2), *states.unbind(-1))
+
+    def log_likelihood(self, theta: Tensor, states: Tensor) -> Tensor:
+        """log p(x | theta) (...) in float64, for theta (..., dim) and states (..., T, 3).
+
+        The density is that of the accelerations (m/s^2); gaps follow from them. A step that ends
+        at standstill or at an acceleration bound is a censored observation.
+        """
+        theta, states = theta.double(), states.double()
+        lowest, highest = self.acceleration_bounds
+        speed = states[..., 1]
+        acceleration = speed.diff(dim=-1) / self.dt
+        lower = (speed[..., 1:] <= 0) | (acceleration <= lowest + BOUND_TOLERANCE)
+        upper = acceleration >= highest - BOUND_TOLERANCE
+        clipped = bool((lower | upper).any())
+        return self.residual.log_likelihood(
+            self.residuals(theta, states),
+            theta[..., len(self.law.parameters) :],
+            self.dt,
+            lower if clipped else None,
+            upper if clipped else None,
+        )
+
+    def _law(self, theta: Tensor, gap: Tensor, speed: Tensor, approach_rate: Tensor) -> Tensor:
+        return self.law.acceleration(theta, gap.clamp_min(SMALLEST_GAP), speed, approach_rate)
+
+    def _check_rollout(
+        self,
+        theta: Tensor,
+        leader_speed: Tensor,
+        gap: Tensor,
+        speed: Tensor,
+        prefix: Prefix | None,
+    ) -> None:
+        require_shape("theta", theta, (None, self.dim))
+        batch = theta.shape[0]
+        require_shape("leader_speed", leader_speed, (batch, None))
+        require_shape("gap", gap, (batch,))
+        require_shape("speed", speed, (batch,))
+        self._check_support(theta)
+        for name, value in (("leader_speed", leader_speed), ("gap", gap), ("speed", speed)):
+            require_finite(name, value)
+        require("leader_speed", leader_speed, leader_speed >= 0, "0 or more (m/s)")
+        require("gap", gap, gap > 0, "positive (metres)")
+        require("speed", speed, speed >= 0, "0 or more (m/s)")
+        if prefix is not None:
+            require_shape("prefix.residuals", prefix.residuals, (batch, None))
+            require_shape("prefix.observed", prefix.observed, tuple(prefix.residuals.shape))
+
+    def _check_support(self, theta: Tensor) -> None:
+        inside = self.prior.inside(theta)
+        if bool(inside.all()):
+            return
+        column = int(torch.nonzero(~inside)[0, 1])
+        marginal = self.prior.marginals[column]
+        expected = f"{marginal.name} in [{marginal.low}, {marginal.high}] {marginal.unit}"
+        require("theta", theta, inside, expected)
