@@ -1,0 +1,135 @@
+"""Conditional autoregressive flows q(u | c) built from nflows, with a faster sampler.
+
+The density is nflows' own, with its dropout replaced by ours. Sampling and grids of densities go
+through `asbc.posterior.packed`, which uses the same weights.
+"""
+
+import torch
+import torch.nn.functional as F
+from nflows.distributions.normal import StandardNormal
+from nflows.flows.base import Flow
+from nflows.transforms.autoregressive import (
+    MaskedAffineAutoregressiveTransform,
+    MaskedPiecewiseRationalQuadraticAutoregressiveTransform,
+)
+from nflows.transforms.base import CompositeTransform, Transform
+from nflows.transforms.permutations import ReversePermutation
+from torch import Tensor, nn
+
+from asbc.posterior.dropout import Dropout
+from asbc.posterior.packed import PackedFlow
+
+
+class ConditionalFlow(nn.Module):
+    """A density over u in R^D given a context vector; the base is a standard Gaussian.
+
+    Args:
+        transforms: Autoregressive layers; the order of the variables is reversed between them.
+        hidden: Hidden units of their networks.
+        dropout: Drop probability inside their networks.
+    """
+
+    def __init__(self, transforms: list[Transform], hidden: int, dropout: float, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        layers: list[Transform] = []
+        for transform in transforms:
+            layers += [transform, ReversePermutation(dim)]
+            for block in transform.autoregressive_net.blocks:
+                block.dropout = Dropout(dropout, hidden)
+        self.flow = Flow(CompositeTransform(layers[:-1]), StandardNormal([dim]))
+
+    def log_prob(self, u: Tensor, context: Tensor) -> Tensor:
+        """log q(u | c): one row (B, D) or n rows (B, n, D) per context (B, d) -> (B,) or (B, n).
+
+        One row per context goes through nflows, with dropout in training mode; n rows go through
+        the packed form, where random dropout has no place.
+        """
+        if u.ndim == 2:
+            return self.flow.log_prob(u, context)
+        return PackedFlow(self.flow, context).log_prob(u)
+
+    @torch.no_grad()
+    def log_prob_grid(self, u: Tensor, context: Tensor) -> Tensor:
+        """log q(u_n | c_b) for all pairs: (N, D), (B, d) -> (B, N)."""
+        return PackedFlow(self.flow, context).log_prob(u.expand(len(context), *u.shape))
+
+    @torch.no_grad()
+    def inverse(self, noise: Tensor, context: Tensor) -> Tensor:
+        """The samples that base noise maps to: (B, n, D), (B, d) -> (B, n, D)."""
+        return PackedFlow(self.flow, context).inverse(noise)
+
+
+class MaskedAutoregressiveFlow(ConditionalFlow):
+    """The paper's MAF: affine autoregressive layers (nflows).
+
+    Args:
+        dim: Number D of parameters.
+        context_dim: Size of the context vector.
+        layers: Autoregressive layers.
+        hidden: Hidden units of each layer's network.
+        blocks: Residual blocks of each layer's network.
+        dropout: Drop probability inside the blocks.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        context_dim: int,
+        layers: int = 5,
+        hidden: int = 64,
+        blocks: int = 2,
+        dropout: float = 0.1,
+    ) -> None:
+        transforms = [
+            MaskedAffineAutoregressiveTransform(
+                features=dim,
+                hidden_features=hidden,
+                context_features=context_dim,
+                num_blocks=blocks,
+                activation=F.relu,
+            )
+            for _ in range(layers)
+        ]
+        super().__init__(transforms, hidden, dropout, dim)
+
+
+class NeuralSplineFlow(ConditionalFlow):
+    """Rational-quadratic splines in place of the affine maps (nflows).
+
+    Args:
+        dim: Number D of parameters.
+        context_dim: Size of the context vector.
+        layers: Autoregressive layers.
+        hidden: Hidden units of each layer's network.
+        blocks: Residual blocks of each layer's network.
+        dropout: Drop probability inside the blocks.
+        bins: Spline pieces.
+        tail_bound: The spline acts on [-tail_bound, tail_bound], the identity beyond.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        context_dim: int,
+        layers: int = 3,
+        hidden: int = 64,
+        blocks: int = 2,
+        dropout: float = 0.1,
+        bins: int = 8,
+        tail_bound: float = 5.0,
+    ) -> None:
+        transforms = [
+            MaskedPiecewiseRationalQuadraticAutoregressiveTransform(
+                features=dim,
+                hidden_features=hidden,
+                context_features=context_dim,
+                num_blocks=blocks,
+                num_bins=bins,
+                tails="linear",
+                tail_bound=tail_bound,
+                activation=F.relu,
+            )
+            for _ in range(layers)
+        ]
+        super().__init__(transforms, hidden, dropout, dim)

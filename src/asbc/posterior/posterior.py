@@ -1,0 +1,202 @@
+"""The density q(theta | trajectory) in physical parameters, apart from how it is trained."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from asbc.posterior.flow import ConditionalFlow
+from asbc.posterior.sampling import redraw
+from asbc.utils.checks import require_finite, require_shape
+from asbc.utils.random import standard_normal
+
+# Points of the prior's quantile grid that set the scale of u; deterministic, no draws.
+QUANTILES = 2048
+# Trajectories encoded at once: bounds the memory.
+ENCODE_CHUNK = 256
+
+
+class PriorLike(Protocol):
+    """What the posterior needs to know of a prior; `asbc.simulator.Prior` provides it."""
+
+    names: tuple[str, ...]
+    dim: int
+
+    def icdf(self, u: Tensor) -> Tensor: ...
+
+    def contains(self, theta: Tensor) -> Tensor: ...
+
+
+class TrajectoryEncoder(Protocol):
+    """A module from standardised trajectories (B, T, input_dim) to contexts (B, output_dim)."""
+
+    input_dim: int
+    output_dim: int
+
+    def __call__(self, states: Tensor, lengths: Tensor | None = None) -> Tensor: ...
+
+
+class TransformLike(Protocol):
+    """An element-wise bijection from u to physical parameters."""
+
+    def __call__(self, u: Tensor) -> Tensor: ...
+
+    def inverse(self, theta: Tensor) -> Tensor: ...
+
+    def log_abs_det(self, u: Tensor) -> Tensor: ...
+
+    def contains(self, theta: Tensor) -> Tensor: ...
+
+
+class PosteriorSamples(NamedTuple):
+    """Draws from the posterior of each trajectory, all inside the prior's support."""
+
+    theta: Tensor  # (B, n, D)
+    leak_rate: Tensor  # (B,) share of first draws that fell outside the support
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Switch `module` to evaluation mode and back."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
+
+
+class Posterior(nn.Module):
+    """Encoder, flow and transform with their standardisation: log-densities and samples.
+
+    Inputs are standardised by the mean and standard deviation given to `set_input_scaling`;
+    u = T^-1(theta) by those under the prior. All four are buffers, saved with the weights.
+    """
+
+    input_mean: Tensor
+    input_std: Tensor
+    u_mean: Tensor
+    u_std: Tensor
+
+    def __init__(
+        self,
+        encoder: TrajectoryEncoder,
+        flow: ConditionalFlow,
+        transform: TransformLike,
+        prior: PriorLike,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.flow, self.transform, self.prior = encoder, flow, transform, prior
+        self.register_buffer("input_mean", torch.zeros(encoder.input_dim))
+        self.register_buffer("input_std", torch.ones(encoder.input_dim))
+        grid = (torch.arange(QUANTILES) + 0.5) / QUANTILES
+        u = transform.inverse(prior.icdf(grid[:, None].expand(-1, prior.dim)))
+        self.register_buffer("u_mean", u.mean(0).float())
+        self.register_buffer("u_std", u.std(0).float())
+
+    def set_input_scaling(self, states: Tensor) -> None:
+        """Standardise inputs by the mean and standard deviation of `states` (N, T, input)."""
+        require_shape("states", states, (None, None, len(self.input_mean)))
+        require_finite("states", states)
+        flat = states.reshape(-1, states.shape[-1]).double()
+        self.input_mean.copy_(flat.mean(0))
+        # A constant input carries no scale; leave it as it is.
+        self.input_std.copy_(torch.where(flat.std(0) > 1e-6, flat.std(0), 1.0))
+
+    def forward(self, *_: Tensor) -> Tensor:
+        """Not defined: a density with dropout on and one with dropout off are different things."""
+        raise TypeError("call log_prob or sample (no dropout), or training_log_prob")
+
+    def training_log_prob(self, theta: Tensor, states: Tensor) -> Tensor:
+        """log q(theta | x), row by row, in the module's mode: fresh dropout while training."""
+        return self._log_prob(theta, self._embed(states, None))
+
+    def encode(self, states: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Context vectors without dropout: (B, T, input) -> (B, d)."""
+        pieces = states.split(ENCODE_CHUNK)
+        piece_lengths = [None] * len(pieces) if lengths is None else lengths.split(ENCODE_CHUNK)
+        with evaluating(self):
+            return torch.cat(
+                [self._embed(*piece) for piece in zip(pieces, piece_lengths, strict=True)]
+            )
+
+    def log_prob(self, theta: Tensor, states: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Physical-space log-density without dropout; -inf outside the transform's range.
+
+        The density is that of single draws of the flow: where the transform reaches beyond the
+        prior's support, it is not renormalised for the redraws that `sample` makes.
+
+        Args:
+            theta: Parameters, one row (B, D) or n rows (B, n, D) per trajectory.
+            states: Trajectories (B, T, input).
+            lengths: Valid steps of each trajectory; None: all.
+
+        Returns:
+            log q(theta | x), (B,) or (B, n).
+        """
+        require_shape("theta", theta, (len(states), *[None] * (theta.ndim - 2), self.prior.dim))
+        context = self.encode(states, lengths)
+        with evaluating(self):
+            return self._log_prob(theta, context)
+
+    def log_prob_grid(
+        self, theta: Tensor, states: Tensor, lengths: Tensor | None = None
+    ) -> Tensor:
+        """log q(theta_n | x_c) for all pairs, each trajectory encoded once.
+
+        Args:
+            theta: Parameters (N, D).
+            states: Trajectories (C, T, input).
+            lengths: Valid steps of each trajectory; None: all.
+
+        Returns:
+            Log-densities (C, N), without gradients.
+        """
+        require_shape("theta", theta, (None, self.prior.dim))
+        with torch.no_grad():
+            context = self.encode(states, lengths)
+            u, log_det = self._standardise(theta)
+            log_q = self.flow.log_prob_grid(u, context) - log_det
+            return log_q.masked_fill(~self.transform.contains(theta), -torch.inf)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        states: Tensor,
+        n: int,
+        rng: np.random.Generator,
+        lengths: Tensor | None = None,
+        max_tries: int = 20,
+    ) -> PosteriorSamples:
+        """n draws for each trajectory, all inside the prior's support.
+
+        Draws outside it are redrawn at most `max_tries` times; `sampling.redraw` says what happens
+        to the rest. The draws of trajectory i do not depend on the trajectories after it.
+        """
+        context = self.encode(states, lengths)
+        noise = standard_normal(rng, len(context), n, self.prior.dim).to(context.device)
+        theta = self._from_noise(noise, context)
+        outside = ~self.prior.contains(theta)
+        redraw(theta, outside, context, self._from_noise, self.prior, rng, max_tries)
+        return PosteriorSamples(theta, outside.float().mean(1))
+
+    def _embed(self, states: Tensor, lengths: Tensor | None) -> Tensor:
+        return self.encoder((states - self.input_mean) / self.input_std, lengths)
+
+    def _log_prob(self, theta: Tensor, context: Tensor) -> Tensor:
+        u, log_det = self._standardise(theta)
+        log_q = self.flow.log_prob(u, context) - log_det
+        return log_q.masked_fill(~self.transform.contains(theta), -torch.inf)
+
+    def _from_noise(self, noise: Tensor, context: Tensor) -> Tensor:
+        u = self.flow.inverse(noise, context) * self.u_std + self.u_mean
+        return self.transform(u)
+
+    def _standardise(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Standardised u and the log-determinant of the map from it to theta."""
+        u = self.transform.inverse(theta)
+        log_det = self.transform.log_abs_det(u) + torch.log(self.u_std).sum()
+        return (u - self.u_mean) / self.u_std, log_det
