@@ -4,8 +4,9 @@ The density is nflows' own, with its dropout replaced by ours. Sampling and grid
 through `asbc.posterior.packed`, which uses the same weights.
 """
 
+import math
+
 import torch
-import torch.nn.functional as F
 from nflows.distributions.normal import StandardNormal
 from nflows.flows.base import Flow
 from nflows.transforms.autoregressive import (
@@ -87,10 +88,14 @@ class MaskedAutoregressiveFlow(ConditionalFlow):
                 hidden_features=hidden,
                 context_features=context_dim,
                 num_blocks=blocks,
-                activation=F.relu,
+                activation=torch.tanh,
             )
             for _ in range(layers)
         ]
+        for transform in transforms:
+            # nflows starts at scale softplus(0) = 0.69 a layer; start near the identity instead.
+            bias = transform.autoregressive_net.final_layer.bias
+            nn.init.constant_(bias.detach()[0::2], math.log(math.expm1(1.0)))
         super().__init__(transforms, hidden, dropout, dim)
 
 
@@ -128,7 +133,7 @@ class NeuralSplineFlow(ConditionalFlow):
                 num_bins=bins,
                 tails="linear",
                 tail_bound=tail_bound,
-                activation=F.relu,
+                activation=torch.tanh,
             )
             for _ in range(layers)
         ]

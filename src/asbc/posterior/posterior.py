@@ -74,6 +74,7 @@ class Posterior(nn.Module):
 
     Inputs are standardised by the mean and standard deviation given to `set_input_scaling`;
     u = T^-1(theta) by those under the prior. All four are buffers, saved with the weights.
+    Everything but `training_log_prob` is evaluated without dropout and without gradients.
     """
 
     input_mean: Tensor
@@ -114,8 +115,9 @@ class Posterior(nn.Module):
         """log q(theta | x), row by row, in the module's mode: fresh dropout while training."""
         return self._log_prob(theta, self._embed(states, None))
 
+    @torch.no_grad()
     def encode(self, states: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Context vectors without dropout: (B, T, input) -> (B, d)."""
+        """Context vectors: (B, T, input) -> (B, d)."""
         pieces = states.split(ENCODE_CHUNK)
         piece_lengths = [None] * len(pieces) if lengths is None else lengths.split(ENCODE_CHUNK)
         with evaluating(self):
@@ -123,8 +125,9 @@ class Posterior(nn.Module):
                 [self._embed(*piece) for piece in zip(pieces, piece_lengths, strict=True)]
             )
 
+    @torch.no_grad()
     def log_prob(self, theta: Tensor, states: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Physical-space log-density without dropout; -inf outside the transform's range.
+        """Physical-space log-density; -inf outside the transform's range.
 
         The density is that of single draws of the flow: where the transform reaches beyond the
         prior's support, it is not renormalised for the redraws that `sample` makes.
@@ -142,6 +145,7 @@ class Posterior(nn.Module):
         with evaluating(self):
             return self._log_prob(theta, context)
 
+    @torch.no_grad()
     def log_prob_grid(
         self, theta: Tensor, states: Tensor, lengths: Tensor | None = None
     ) -> Tensor:
@@ -153,14 +157,13 @@ class Posterior(nn.Module):
             lengths: Valid steps of each trajectory; None: all.
 
         Returns:
-            Log-densities (C, N), without gradients.
+            Log-densities (C, N).
         """
         require_shape("theta", theta, (None, self.prior.dim))
-        with torch.no_grad():
-            context = self.encode(states, lengths)
-            u, log_det = self._standardise(theta)
-            log_q = self.flow.log_prob_grid(u, context) - log_det
-            return log_q.masked_fill(~self.transform.contains(theta), -torch.inf)
+        context = self.encode(states, lengths)
+        u, log_det = self._standardise(theta)
+        log_q = self.flow.log_prob_grid(u, context) - log_det
+        return log_q.masked_fill(~self.transform.contains(theta), -torch.inf)
 
     @torch.no_grad()
     def sample(
