@@ -1,0 +1,1 @@
+"""What to simulate next: leader bank, proposal, acquisition and the buffer of simulations."""

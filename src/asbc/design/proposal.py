@@ -1,0 +1,115 @@
+"""Where candidates come from: parameters (eq. soft_proposal) and windows (eq. leader_mix)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asbc.design.bank import LeaderBank
+from asbc.design.space import DesignSpace, PosteriorModel
+from asbc.utils.random import uniform
+
+
+class Candidates(NamedTuple):
+    """Parameter candidates and how much likelier each is under the prior than as proposed."""
+
+    theta: Tensor  # (n, dim)
+    log_ratio: Tensor  # (n,) log prior density - log proposal density
+    diagnostics: dict[str, float]
+
+
+class ThetaProposal(Protocol):
+    """A distribution over parameters that may change from round to round."""
+
+    def draw(
+        self,
+        n: int,
+        round: int,
+        posterior: PosteriorModel,
+        space: DesignSpace,
+        rng: np.random.Generator,
+    ) -> Candidates: ...
+
+
+class PriorProposal:
+    """The prior in every round."""
+
+    def draw(
+        self,
+        n: int,
+        round: int,
+        posterior: PosteriorModel,
+        space: DesignSpace,
+        rng: np.random.Generator,
+    ) -> Candidates:
+        """Independent draws from the prior."""
+        return Candidates(space.prior.sample(n, rng), torch.zeros(n), {"lambda": 1.0})
+
+
+class SoftShrinkProposal:
+    """lambda_r prior + (1 - lambda_r) pooled posterior samples of the observed subset.
+
+    Args:
+        schedule: lambda_r by round, round 0 first.
+        samples_per_trajectory: posterior samples each observed trajectory adds to the pool.
+    """
+
+    def __init__(self, schedule: Sequence[float], samples_per_trajectory: int) -> None:
+        self.schedule = tuple(schedule)
+        self.samples_per_trajectory = samples_per_trajectory
+
+    def draw(
+        self,
+        n: int,
+        round: int,
+        posterior: PosteriorModel,
+        space: DesignSpace,
+        rng: np.random.Generator,
+    ) -> Candidates:
+        """Independent draws from the mixture; posterior draws are resampled from the pool."""
+        share = self.schedule[round]
+        from_prior = uniform(rng, n) < share
+        theta = space.prior.sample(n, rng)
+        pooled = posterior.sample(space.contexts, self.samples_per_trajectory, rng)
+        pool = pooled.theta.flatten(0, 1)
+        # A permutation, started again when used up: no candidate twice while the pool lasts.
+        resampled = pool[np.resize(rng.permutation(len(pool)), n)]
+        theta = torch.where(from_prior[:, None], theta, resampled)
+        log_pool = pool_log_density(theta, posterior, space.contexts, pooled.leak_rate)
+        log_prior = space.prior.log_prob(theta).double()
+        log_proposal = torch.logaddexp(
+            log_prior + _log(share), log_pool.double() + _log(1 - share)
+        )
+        diagnostics = {"lambda": share, "leak_rate": float(pooled.leak_rate.mean())}
+        return Candidates(theta, (log_prior - log_proposal).float(), diagnostics)
+
+
+def pool_log_density(
+    theta: Tensor, posterior: PosteriorModel, contexts: Tensor, leak_rate: Tensor
+) -> Tensor:
+    """log of the pooled posterior density (n,): the mean over trajectories of q restricted to the
+    prior's support, which is what redrawing the leaked share samples from."""
+    log_q = posterior.log_prob_grid(theta, contexts)  # (contexts, n)
+    log_kept = torch.log1p(-leak_rate.clamp(max=1 - 1e-6))
+    return torch.logsumexp(log_q - log_kept[:, None], dim=0) - np.log(len(contexts))
+
+
+class LeaderMixture:
+    """(1 - alpha_r) real windows + alpha_r synthetic windows.
+
+    Args:
+        schedule: alpha_r by round, round 0 first.
+    """
+
+    def __init__(self, schedule: Sequence[float]) -> None:
+        self.schedule = tuple(schedule)
+
+    def draw(self, n: int, round: int, bank: LeaderBank, rng: np.random.Generator) -> Tensor:
+        """Ids (n,) of windows drawn independently from the round's mixture."""
+        return bank.sample(n, self.schedule[round], rng)
+
+
+def _log(share: float) -> float:
+    return float(np.log(share)) if share > 0 else -np.inf

@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Independent, Normal
+
+from asbc.data.pairset import PairSet
+from asbc.design.bank import LeaderBank
+from asbc.design.space import DesignSpace
+from asbc.simulator import Prior, Simulator
+from asbc.simulator.gaussian import GaussianResidual
+from asbc.simulator.idm import IDM
+from asbc.simulator.kinematics import PaperKinematics
+from asbc.utils.random import stream
+
+STEPS = 20
+
+LAW = {
+    "v0": {"unit": "m/s", "centre": 33.3, "log_scale": 1.0, "low": 20.0, "high": 40.0},
+    "s0": {"unit": "m", "centre": 2.0, "log_scale": 1.0, "low": 1.0, "high": 6.0},
+    "T": {"unit": "s", "centre": 1.6, "log_scale": 1.0, "low": 0.6, "high": 4.5},
+    "a_max": {"unit": "m/s^2", "centre": 1.5, "log_scale": 1.0, "low": 0.2, "high": 3.5},
+    "b": {"unit": "m/s^2", "centre": 1.67, "log_scale": 1.0, "low": 0.4, "high": 4.0},
+}
+RESIDUAL = {
+    "sigma": {"unit": "m/s^2", "centre": 0.37, "log_scale": 0.3, "low": 0.11, "high": 1.22}
+}
+
+
+def make_pairs(count: int, length: int, seed: int = 0, gap: float = 25.0) -> PairSet:
+    """Followers at a steady distance behind leaders with smooth random speeds."""
+    rng = np.random.default_rng(seed)
+    noise = np.cumsum(rng.standard_normal((count, length)) * 0.15, axis=1)
+    leader = np.clip(rng.uniform(6, 14, (count, 1)) + noise, 1.0, None)
+    flat = torch.from_numpy(leader.astype(np.float32)).flatten()
+    names = tuple(f"p{i}" for i in range(count))
+    return PairSet(
+        pair_id=names,
+        follower=names,
+        recording=("r",) * count,
+        follower_class=("car",) * count,
+        dt=0.2,
+        offsets=torch.arange(count + 1) * length,
+        gap=torch.full_like(flat, gap),
+        speed=flat.clone(),
+        leader_speed=flat,
+        acceleration=torch.zeros_like(flat),
+    )
+
+
+class StubPosterior:
+    """A posterior with known densities: theta ~ N(mean of the context, 1), capped to the prior.
+
+    Member k is the same density with its mean moved by k modulo 7.
+    """
+
+    def __init__(self, prior: Prior, leak: float = 0.0, shift: float = 0.0) -> None:
+        self.prior, self.leak, self.shift = prior, leak, shift
+
+    def _density(self, states: torch.Tensor) -> Independent:
+        centre = self.prior.icdf(torch.full((self.prior.dim,), 0.5))
+        spread = 0.1 * (self.prior.high - self.prior.low)
+        offset = 0.1 * states.mean(dim=(1, 2))[:, None] + self.shift * spread
+        return Independent(Normal(centre + offset, spread), 1)
+
+    def sample(self, states, n, rng):
+        density = self._density(states).base_dist
+        noise = torch.from_numpy(rng.standard_normal((len(states), n, self.prior.dim))).float()
+        theta = density.loc[:, None] + density.scale[:, None] * noise
+        theta = theta.clamp(self.prior.low, self.prior.high)
+        return SamplesStub(theta, torch.full((len(states),), self.leak))
+
+    def log_prob_grid(self, theta, states):
+        return self._density(states).log_prob(theta[:, None]).T
+
+    def member(self, key):
+        return StubPosterior(self.prior, self.leak, shift=float(key % 7))
+
+
+class SamplesStub:
+    def __init__(self, theta, leak_rate):
+        self.theta, self.leak_rate = theta, leak_rate
+
+
+@pytest.fixture(scope="session")
+def pair_maker():
+    return make_pairs
+
+
+@pytest.fixture(scope="session")
+def prior():
+    return Prior(LAW, RESIDUAL)
+
+
+@pytest.fixture(scope="session")
+def simulator(prior):
+    return Simulator(IDM(), GaussianResidual(), prior, PaperKinematics())
+
+
+@pytest.fixture(scope="session")
+def bank():
+    return LeaderBank(make_pairs(30, 60), steps=STEPS, stride=10, synthetic_cap=200)
+
+
+@pytest.fixture
+def space(prior, bank):
+    contexts = torch.from_numpy(stream(0, "contexts").standard_normal((4, STEPS, 3))).float()
+    return DesignSpace(prior=prior, bank=bank, contexts=contexts, seed=3)
+
+
+@pytest.fixture
+def posterior(prior):
+    return StubPosterior(prior)

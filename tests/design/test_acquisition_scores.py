@@ -1,0 +1,63 @@
+import math
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import NearestNeighbors
+
+from asbc.design.scores import representativeness, standardise, uncertainty
+
+
+def test_uncertainty_equals_the_formula():
+    rng = np.random.default_rng(0)
+    log_density = rng.normal(-5, 3, (4, 3, 6))  # members, contexts, candidates
+    epsilon = 1e-3
+    expected = []
+    for n in range(6):
+        scores = []
+        for c in range(3):
+            values = log_density[:, c, n].tolist()
+            scores.append(
+                statistics.fmean(values) + math.log(statistics.pvariance(values) + epsilon)
+            )
+        expected.append(statistics.fmean(scores))
+    computed = uncertainty(torch.from_numpy(log_density), epsilon)
+    np.testing.assert_allclose(computed.numpy(), expected, rtol=1e-12)
+
+
+def test_agreeing_members_stay_finite():
+    score = uncertainty(torch.full((5, 2, 3), -4.0), epsilon=1e-6)
+    np.testing.assert_allclose(score.numpy(), -4 + math.log(1e-6))
+
+
+def test_standardised_scores_have_mean_zero_and_variance_one():
+    score = torch.from_numpy(np.random.default_rng(1).normal(7, 4, 500))
+    score[[3, 9]] = torch.tensor([-torch.inf, torch.nan], dtype=torch.float64)
+    standard = standardise(score)
+    finite = torch.isfinite(score)
+    assert standard[~finite].tolist() == [-torch.inf, -torch.inf]
+    assert abs(standard[finite].mean()) < 1e-12
+    assert abs(standard[finite].var(correction=0) - 1) < 1e-12
+    assert torch.equal(standard[finite].argsort(), score[finite].argsort())
+
+
+def test_equal_scores_standardise_to_zero():
+    assert standardise(torch.full((4,), 2.5)).tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("neighbours", [1, 5])
+def test_representativeness_against_scikit_learn(neighbours):
+    features = np.random.default_rng(2).standard_normal((300, 10))
+    features[10] = features[20]  # coinciding windows are each other's neighbours
+    model = NearestNeighbors(n_neighbors=neighbours).fit(features)
+    distance, _ = model.kneighbors()  # without the point itself
+    expected = 1 / (1e-3 + distance.mean(axis=1))
+    computed = representativeness(torch.from_numpy(features), neighbours, 1e-3)
+    np.testing.assert_allclose(computed.numpy(), expected, rtol=1e-6)
+
+
+def test_representativeness_of_very_few_windows():
+    features = torch.tensor([[0.0], [3.0]])
+    np.testing.assert_allclose(representativeness(features, 5, 1e-3), 1 / 3.001)
+    assert representativeness(features[:1], 5, 1e-3).tolist() == [1.0]

@@ -1,0 +1,69 @@
+import pytest
+import torch
+
+from asbc.design.acquisition import Pairs, Plan, RandomAcquisition
+from asbc.design.bank import LeaderBank
+from asbc.design.proposal import LeaderMixture, PriorProposal
+from asbc.design.simulate import simulate_plan
+from asbc.utils.checks import InputError
+from asbc.utils.random import stream
+
+STEPS = 20
+
+
+def random_plan(space, posterior, round=1):
+    return RandomAcquisition(PriorProposal(), LeaderMixture([0, 0.5])).plan(
+        round, posterior, space
+    )
+
+
+def test_simulations_are_the_simulators_rollouts_of_the_planned_pairs(space, posterior, simulator):
+    harvest = simulate_plan(
+        random_plan(space, posterior), 50, 1, simulator, space.bank, stream(0, "s"), 20
+    )
+    pairs = random_plan(space, posterior).take(50)
+    windows = space.bank.windows.take(pairs.window_id)
+    rollout = simulator.rollout(
+        pairs.theta, windows.leader_speed, windows.gap, windows.speed, stream(0, "s")
+    )
+    simulated = harvest.simulations
+    assert harvest.redraws == int(rollout.collided.sum()) == 0
+    assert torch.equal(simulated.states, rollout.states)
+    assert torch.equal(simulated.window_id, pairs.window_id)
+    assert simulated.round.tolist() == [1] * 50
+    # The trajectory starts at the window's observed state.
+    assert torch.equal(simulated.states[:, 0, 0], windows.gap)
+    assert torch.equal(simulated.states[:, 0, 1], windows.speed)
+
+
+def closing_bank(pairs, closing):
+    """20 windows, of which the first start a metre behind a much slower leader."""
+    pairs.gap[: closing * STEPS] = 1.0
+    pairs.speed[: closing * STEPS] = 30.0
+    return LeaderBank(pairs, STEPS, stride=STEPS, synthetic_cap=0)
+
+
+def test_collisions_are_replaced_by_the_plans_next_pairs(space, simulator, pair_maker):
+    bank = closing_bank(pair_maker(20, STEPS), closing=10)
+    order = iter(range(20))
+
+    def take(n):
+        window_id = torch.tensor([next(order) for _ in range(n)])
+        theta = space.prior.icdf(torch.full((n, 6), 0.5))
+        return Pairs(theta, window_id, torch.zeros(n))
+
+    harvest = simulate_plan(Plan(take, {}, {}), 5, 2, simulator, bank, stream(0, "s"), 20)
+    assert harvest.simulations.window_id.tolist() == [10, 11, 12, 13, 14]
+    assert harvest.redraws == 10
+    assert (harvest.simulations.states[..., 0] > 0).all()
+
+
+def test_hopeless_simulations_end_in_an_error_not_a_hang(space, simulator, pair_maker):
+    bank = closing_bank(pair_maker(20, STEPS), closing=20)
+
+    def take(n):
+        theta = space.prior.icdf(torch.full((n, 6), 0.5))
+        return Pairs(theta, torch.zeros(n, dtype=torch.int64), torch.zeros(n))
+
+    with pytest.raises(InputError, match="round 3: 4 of 4 simulations still collide.*max_tries"):
+        simulate_plan(Plan(take, {}, {}), 4, 3, simulator, bank, stream(0, "s"), 3)
