@@ -10,7 +10,6 @@ import torch
 from asbc.data.windows import EvaluationWindows, evaluation_windows
 from asbc.evaluation.prediction import predict_windows
 from asbc.evaluation.protocol import score_windows
-from asbc.evaluation.streams import WindowStreams
 from asbc.utils.checks import InputError
 from asbc.utils.random import stream
 
@@ -176,14 +175,3 @@ def test_wrong_input_is_refused_by_name(simulators, drivers, pairs_of) -> None:
     with pytest.raises(InputError, match=r"set data.dt=0.2"):
         slow = replace(pairs, dt=0.1)
         score_windows(simulator, drivers(simulator, 2)[:, None], slow, windows)
-
-
-def test_window_streams_draw_each_window_from_its_own_stream() -> None:
-    together = WindowStreams(0, [("a", 0), ("b", 20)]).standard_normal((6, 4), dtype=np.float32)
-    alone = WindowStreams(0, [("b", 20)]).standard_normal((3, 4), dtype=np.float32)
-    np.testing.assert_array_equal(together[3:], alone)
-    assert np.unique(together).size == 24
-    uniform = WindowStreams(0, [("a", 0)]).random(1000)
-    assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.05
-    with pytest.raises(ValueError, match="2 windows"):
-        WindowStreams(0, [("a", 0), ("b", 20)]).random(3)

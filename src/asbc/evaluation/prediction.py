@@ -9,9 +9,10 @@ from torch import Tensor
 
 from asbc.data.pairset import PairSet
 from asbc.data.windows import EvaluationWindows, gather
-from asbc.evaluation.streams import WindowStreams
+from asbc.evaluation.streams import RowStreams
 from asbc.simulator import Prefix, Rollout, Simulator
 from asbc.utils.checks import InputError, require_finite, require_shape
+from asbc.utils.random import stream
 
 
 def predict_windows(
@@ -48,13 +49,14 @@ def predict_windows(
             simulator, theta[pair], pairs, rows, start, prefix_steps, prefix_noise
         )
     leader = gather(pairs.leader_speed, pairs.offsets, pair, start, horizon + 1)
-    keys = [(pairs.pair_id[p], int(t)) for p, t in zip(pair.tolist(), start, strict=True)]
+    places = zip(pair.tolist(), start.tolist(), strict=True)
+    streams = [stream(seed, "rollout", pairs.pair_id[p], t) for p, t in places]
     rollout = simulator.rollout(
         each,
         repeat(leader),
         repeat(pairs.gap[rows]),
         repeat(pairs.speed[rows]),
-        WindowStreams(seed, keys),
+        RowStreams(streams),
         prefix,
         check=False,
     )

@@ -1,7 +1,7 @@
-"""One stream of random numbers per window, behind the interface of a single generator.
+"""One stream of random numbers per row group, behind the interface of a single generator.
 
-A window's noise then depends on the seed, its pair and its start only: not on how windows are
-chunked, on which other pairs are evaluated, or on the method under test.
+A window's noise, or a pair's posterior draws, then depend on the seed and its own name only: not
+on chunks, on which other pairs are evaluated, or on the method under test.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,34 +9,41 @@ from typing import Any
 
 import numpy as np
 
-from asbc.utils.random import stream
 
+class RowStreams(np.random.Generator):
+    """A generator whose draws of (groups * rows, ...) come group by group from own streams."""
 
-class WindowStreams(np.random.Generator):
-    """A generator whose draws of (window * rows, ...) come window by window from own streams."""
-
-    def __init__(self, seed: int, windows: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, streams: Sequence[np.random.Generator]) -> None:
         super().__init__(np.random.PCG64(0))
-        self._streams = [stream(seed, "rollout", pair_id, start) for pair_id, start in windows]
+        self._streams = list(streams)
 
     def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
-        """N(0, 1) draws; the first axis is split evenly over the windows."""
-        return self._per_window(
+        """N(0, 1) draws; the first axis is split evenly over the groups."""
+        return self._by_group(
             size, dtype, lambda rng, part: rng.standard_normal(dtype=dtype, out=part)
         )
 
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
-        """U[0, 1) draws; the first axis is split evenly over the windows."""
-        return self._per_window(size, dtype, lambda rng, part: rng.random(dtype=dtype, out=part))
+        """U[0, 1) draws; the first axis is split evenly over the groups."""
+        return self._by_group(size, dtype, lambda rng, part: rng.random(dtype=dtype, out=part))
 
-    def _per_window(
+    def spawn(self, n_children: int) -> list[np.random.Generator]:
+        """Children in order of the groups, each from its group's stream."""
+        self._require_whole_groups(n_children)
+        each = n_children // len(self._streams)
+        return [child for rng in self._streams for child in rng.spawn(each)]
+
+    def _by_group(
         self, size: Any, dtype: Any, fill: Callable[[np.random.Generator, np.ndarray], Any]
     ) -> np.ndarray:
-        shape = (size,) if isinstance(size, int) else tuple(size or ())
-        if not shape or shape[0] % len(self._streams):
-            raise ValueError(f"size {size}: first axis must hold {len(self._streams)} windows")
+        shape = (size,) if isinstance(size, int) else tuple(size or (0,))
+        self._require_whole_groups(shape[0])
         result = np.empty(shape, dtype=dtype)
-        parts = result.reshape(len(self._streams), -1)
-        for rng, part in zip(self._streams, parts, strict=True):
+        groups = result.reshape(len(self._streams), -1)
+        for rng, part in zip(self._streams, groups, strict=True):
             fill(rng, part)
         return result
+
+    def _require_whole_groups(self, rows: int) -> None:
+        if not rows or rows % len(self._streams):
+            raise ValueError(f"{rows} rows cannot be split over {len(self._streams)} streams")

@@ -1,0 +1,116 @@
+"""What a case study shows of every pair: its posterior, and one window with prediction bands."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asbc.data.pairset import PairSet
+from asbc.data.windows import EvaluationWindows, gather
+from asbc.evaluation.prediction import predict_windows
+from asbc.evaluation.protocol import observed_series
+from asbc.evaluation.settings import EvaluationSettings
+from asbc.simulator import Simulator
+from asbc.utils.checks import InputError
+
+SERIES = ("gap", "speed", "acceleration")
+INTERVAL = (0.025, 0.975)
+# Pairs rolled out at once.
+CHUNK = 16
+
+
+@dataclass(frozen=True)
+class Cases:
+    """One window per pair; the bands are (pair, variable, step) over s, v, a, start included."""
+
+    pair_id: np.ndarray
+    names: np.ndarray
+    dt: float
+    start: np.ndarray  # (pair,)
+    theta: np.ndarray  # (pair, draw, parameter)
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    observed: np.ndarray
+    leader_speed: np.ndarray  # (pair, step)
+
+    def index(self, pair_id: str) -> int:
+        """Position of a pair by its id, or by its id without the recording where unique."""
+        wanted = str(pair_id)
+        found = [
+            i for i, p in enumerate(self.pair_id) if p == wanted or p.split("/")[-1] == wanted
+        ]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(self.pair_id[:5])
+        problem = "matches several pairs" if found else "is not among the evaluated pairs"
+        raise InputError(f"pair {wanted} {problem} ({len(self.pair_id)}: {known}, ...)")
+
+    def save(self, path: Path) -> None:
+        """Write all arrays into one compressed file."""
+        np.savez_compressed(path, **vars(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "Cases":
+        """Read what `save` wrote."""
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        return cls(**(arrays | {"dt": float(arrays["dt"])}))
+
+
+def study_cases(
+    simulator: Simulator,
+    theta: Tensor,
+    pairs: PairSet,
+    context_steps: int,
+    settings: EvaluationSettings,
+) -> Cases:
+    """Bands of each pair's first window after its context, or its last window if it has none."""
+    latest = pairs.lengths - settings.horizon - 1
+    usable = torch.nonzero(latest >= 0).flatten()
+    start = latest[usable].clamp(max=context_steps)
+    windows = EvaluationWindows(usable, start, settings.horizon)
+    observed = observed_series(pairs, windows)
+    bands = [
+        _bands(simulator, theta, pairs, EvaluationWindows(p, s, settings.horizon), settings)
+        for p, s in zip(usable.split(CHUNK), start.split(CHUNK), strict=True)
+    ]
+    mean, low, high = (torch.cat(band).numpy() for band in zip(*bands, strict=True))
+    leader = gather(pairs.leader_speed, pairs.offsets, usable, start, settings.horizon + 1)
+    return Cases(
+        pair_id=np.array([pairs.pair_id[i] for i in usable.tolist()]),
+        names=np.array(simulator.parameter_names),
+        dt=pairs.dt,
+        start=start.numpy(),
+        theta=theta[usable].numpy(),
+        mean=mean,
+        low=low,
+        high=high,
+        observed=torch.stack([observed[name] for name in SERIES], dim=1).numpy(),
+        leader_speed=leader.numpy(),
+    )
+
+
+@torch.no_grad()
+def _bands(
+    simulator: Simulator,
+    theta: Tensor,
+    pairs: PairSet,
+    windows: EvaluationWindows,
+    settings: EvaluationSettings,
+) -> tuple[Tensor, Tensor, Tensor]:
+    rollout = predict_windows(
+        simulator,
+        theta,
+        pairs,
+        windows,
+        settings.residual_prefix_steps,
+        settings.residual_prefix_noise,
+        settings.seed,
+    )
+    samples = torch.stack([getattr(rollout, name) for name in SERIES], dim=1)
+    ends = torch.tensor(INTERVAL, dtype=samples.dtype)
+    low, high = torch.quantile(samples, ends, dim=2)
+    return samples.mean(dim=2), low, high

@@ -1,0 +1,189 @@
+"""The whole evaluation with posteriors whose quality is known beforehand."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from asbc.data.windows import evaluation_windows, leader_windows
+from asbc.evaluation.cases import Cases
+from asbc.evaluation.draws import sample_pairs, simulate_drivers
+from asbc.evaluation.pipeline import (
+    evaluate_draws,
+    evaluate_posterior,
+    protocol_windows,
+)
+from asbc.evaluation.posterior_checks import check_posterior
+from asbc.evaluation.results import data_fingerprint, write_evaluation
+from asbc.evaluation.settings import EvaluationSettings
+from asbc.posterior.posterior import PosteriorSamples
+from asbc.simulator import Prior
+from asbc.utils.checks import InputError
+from asbc.utils.random import uniform
+
+SMALL = EvaluationSettings(samples=30, bootstrap=50, simulated_drivers=60, posterior_draws=19)
+TOP_LEVEL = [f"{score}_{x}" for score in ("rmse", "es", "crps", "coverage95") for x in "sva"]
+
+
+class PriorPosterior:
+    """Knows nothing and says so: calibrated. A `spread` below 1 makes it overconfident."""
+
+    def __init__(self, prior: Prior, spread: float = 1.0, leak: float = 0.0) -> None:
+        self.prior, self.spread, self.leak = prior, spread, leak
+
+    def encode(self, states: Tensor) -> Tensor:
+        return states.mean(dim=1)
+
+    def sample(self, states: Tensor, n: int, rng: np.random.Generator) -> PosteriorSamples:
+        u = uniform(rng, len(states), n, self.prior.dim, dtype=torch.float64)
+        theta = self.prior.icdf(0.5 + self.spread * (u - 0.5))
+        return PosteriorSamples(theta, torch.full((len(states),), self.leak))
+
+    def log_prob(self, theta: Tensor, states: Tensor) -> Tensor:
+        return self.prior.log_prob(theta)
+
+
+@pytest.fixture(scope="module")
+def setting(simulators, drivers, pairs_of):
+    simulator = simulators["gaussian"]
+    return simulator, pairs_of(simulator, 6, 200, drivers(simulator, 6))
+
+
+def test_protocols_are_the_papers_grid_and_the_grid_after_the_context(setting) -> None:
+    _, pairs = setting
+    windows, member = protocol_windows(pairs, 75, SMALL)
+    for name, first in (("all_windows", 0), ("after_context", 75)):
+        grid = evaluation_windows(pairs, 50, 20, 20, first)
+        rows = torch.from_numpy(member[name])
+        assert torch.equal(windows.pair[rows], grid.pair)
+        assert torch.equal(windows.start[rows], grid.start)
+    assert (windows.start[torch.from_numpy(member["after_context"])] >= 75).all()
+    # A context of whole strides makes the grids overlap; shared windows are scored once.
+    shared, both = protocol_windows(pairs, 40, SMALL)
+    assert len(shared.pair) == both["all_windows"].sum()
+
+
+def test_files_hold_what_the_design_promises(setting, tmp_path) -> None:
+    simulator, pairs = setting
+    posterior = PriorPosterior(simulator.prior)
+    training = leader_windows(pairs, 75, 25)
+    result = evaluate_posterior(posterior, simulator, pairs, 75, training, SMALL)
+    write_evaluation(result, tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    table = pd.read_parquet(tmp_path / "windows.parquet")
+    for protocol in ("all_windows", "after_context"):
+        rows = table[table[protocol]]
+        for name in [*TOP_LEVEL, "collision_rate"]:
+            assert metrics[protocol][name] == pytest.approx(rows[name].mean())
+        assert metrics[protocol]["n_windows"] == len(rows)
+        assert metrics[protocol]["n_pairs"] == 6
+    assert {"pit_s", "coverage50_v", "start", "pair_id"} <= set(table)
+    assert metrics["posterior"]["leak_rate"] == 0
+    cases = Cases.load(tmp_path / "cases.npz")
+    np.testing.assert_array_equal(cases.theta, result.cases.theta)
+    assert cases.pair_id.tolist() == list(pairs.pair_id)
+
+
+def test_case_bands_start_at_the_observed_state_and_match_the_scored_window(setting) -> None:
+    simulator, pairs = setting
+    theta = simulator.prior.sample(6 * 30, np.random.default_rng(0)).view(6, 30, -1)
+    result = evaluate_draws(simulator, theta, pairs, 75, SMALL)
+    cases, table = result.cases, result.windows
+    np.testing.assert_allclose(cases.mean[:, :2, 0], cases.observed[:, :2, 0], rtol=1e-5)
+    assert (cases.start == 75).all()
+    error = (cases.mean - cases.observed)[:, 0, 1:]
+    scored = table[table["start"] == 75]["rmse_s"]
+    np.testing.assert_allclose(np.sqrt((error**2).mean(-1)), scored, rtol=1e-4)
+
+
+def test_a_calibrated_posterior_passes_and_an_overconfident_one_fails(setting) -> None:
+    simulator, pairs = setting
+    prior = simulator.prior
+    known = simulate_drivers(simulator, leader_windows(pairs, 75, 25), 400, seed=0)
+    honest = check_posterior(PriorPosterior(prior), prior, known, 99, seed=0)
+    assert all(test.inside for test in honest.ranks)
+    assert honest.to_dict()["coverage_error"] < 0.1 and honest.to_dict()["tarp_error"] < 0.1
+    assert abs(np.median(honest.contraction)) < 0.1
+    narrow = check_posterior(PriorPosterior(prior, spread=0.7), prior, known, 99, seed=0)
+    assert not any(test.inside for test in narrow.ranks)
+    assert np.median(narrow.contraction) > 0.2
+
+
+def test_simulated_drivers_come_from_the_prior(setting) -> None:
+    simulator, pairs = setting
+    known = simulate_drivers(simulator, leader_windows(pairs, 75, 25), 2000, seed=0)
+    assert known.states.shape == (2000, 75, 3)
+    expected = simulator.prior.icdf(torch.full((1, simulator.dim), 0.5))[0]
+    np.testing.assert_allclose(known.theta.median(0).values, expected, rtol=0.06)
+
+
+def test_draws_of_a_pair_do_not_depend_on_its_neighbours(setting) -> None:
+    simulator, pairs = setting
+    posterior = PriorPosterior(simulator.prior)
+    together = sample_pairs(posterior, pairs, 75, 20, seed=0).theta
+    alone = sample_pairs(posterior, pairs.select([4]), 75, 20, seed=0).theta
+    assert torch.equal(together[4], alone[0])
+
+
+def test_known_parameters_are_compared_by_name(setting, tmp_path) -> None:
+    simulator, pairs = setting
+    # The recorded truth has other columns than the model, in another order.
+    truth = torch.tensor([[1.5, 9.0, 30.0]]).repeat(6, 1) + torch.arange(6)[:, None] * 0.01
+    known = replace(pairs, true_theta=truth, true_names=("T", "unknown", "v0"))
+    theta = torch.zeros(6, 30, simulator.dim) + torch.tensor([31.0, 2, 1.5, 1, 1, 0.3])
+    result = evaluate_draws(simulator, theta, known, 75, SMALL)
+    found = result.metrics["recovery"]
+    assert set(found) == {"v0", "T"}
+    assert found["v0"]["bias"] == pytest.approx(1 - 0.025, abs=1e-4)
+    assert found["T"]["bias"] == pytest.approx(-0.025, abs=1e-4)
+    # The same answer for every driver has no correlation with the truth.
+    write_evaluation(result, tmp_path)
+    written = json.loads((tmp_path / "metrics.json").read_text())
+    assert written["recovery"]["v0"]["correlation"] is None
+
+
+def test_warnings_name_undercoverage_leaks_strangers_and_miscalibration(setting) -> None:
+    simulator, pairs = setting
+    wrong = PriorPosterior(simulator.prior, spread=0.01, leak=0.3)
+    far = replace(pairs, gap=pairs.gap + 200)
+    training = leader_windows(pairs, 75, 25)
+    result = evaluate_posterior(wrong, simulator, far, 75, training, SMALL)
+    text = " ".join(result.metrics["warnings"])
+    for words in ("overconfident", "30% of the posterior draws", "100% of the drivers (6)"):
+        assert words in text
+    assert "not calibrated for v0, s0, T, a_max, b, sigma" in text
+
+
+def test_a_pair_without_a_window_after_its_context_is_said(setting) -> None:
+    simulator, pairs = setting
+    theta = torch.tensor([30.0, 2, 1.5, 1.2, 1.8, 0.3]).repeat(6, 5, 1)
+    result = evaluate_draws(simulator, theta, pairs, 160, SMALL)
+    assert result.metrics["after_context"]["rmse_s"] is None
+    assert "No pair is long enough" in result.metrics["warnings"][0]
+    assert (result.cases.start == 149).all()
+
+
+def test_unusable_data_are_refused_in_plain_words(setting) -> None:
+    simulator, pairs = setting
+    with pytest.raises(InputError, match="the test split holds no pair"):
+        protocol_windows(pairs.select([]), 75, SMALL)
+    with pytest.raises(InputError, match="horizon=300 steps fits"):
+        protocol_windows(pairs, 75, replace(SMALL, horizon=300))
+    with pytest.raises(InputError, match="context_steps=500 is longer than"):
+        sample_pairs(PriorPosterior(simulator.prior), pairs, 500, 5, seed=0)
+    theta = torch.tensor([30.0, 2, 1.5, 1.2, 1.8, 0.3]).repeat(6, 5, 1)
+    cases = evaluate_draws(simulator, theta, pairs, 75, SMALL).cases
+    assert cases.index("r/3") == cases.index("3") == 3
+    with pytest.raises(InputError, match="pair 99 is not among"):
+        cases.index("99")
+
+
+def test_the_fingerprint_follows_the_data(setting) -> None:
+    _, pairs = setting
+    assert data_fingerprint(pairs) == data_fingerprint(pairs.select(range(6)))
+    assert data_fingerprint(pairs) != data_fingerprint(pairs.select(range(5)))
+    assert data_fingerprint(pairs) != data_fingerprint(replace(pairs, gap=pairs.gap + 1e-3))
