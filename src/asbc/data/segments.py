@@ -60,7 +60,7 @@ def min_samples(dt: float, min_duration: float) -> int:
 
 def short_reason(min_duration: float) -> str:
     """The label under which too short segments are counted."""
-    return f"shorter than {min_duration:g} s"
+    return f"segments shorter than {min_duration:g} s"
 
 
 def count_drops(*counts: dict[str, int]) -> dict[str, int]:

@@ -24,7 +24,7 @@ class Loaded(NamedTuple):
     """What a loader returns: a pairs table, and what it left out on purpose."""
 
     table: pd.DataFrame
-    drops: dict[str, int]  # reason -> segments
+    drops: dict[str, int]  # what was left out or mended, and why -> count
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class DataSource(ABC):
         table, short = drop_short(table, self.dt, self.min_duration)
         drops = count_drops(loaded.drops, short)
         if table.empty:
-            reasons = "; ".join(f"{n} {reason}" for reason, n in drops.items()) or "none found"
+            reasons = "; ".join(f"{n} {reason}" for reason, n in drops.items()) or "nothing"
             raise InputError(
-                f"{self.description}: no usable pair (dropped segments: {reasons}); lower "
+                f"{self.description}: no usable pair (dropped: {reasons}); lower "
                 "data.min_duration or add data"
             )
         return Loaded(table, drops)

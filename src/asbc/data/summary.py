@@ -35,7 +35,7 @@ class DataSummary:
     splits: dict[str, dict[str, float]]
     classes: dict[str, int]  # follower class -> pairs
     ranges: dict[str, list[float]]  # quantity -> values at QUANTILES
-    drops: dict[str, int]  # reason -> segments
+    drops: dict[str, int]  # what was left out or mended, and why -> count
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -50,7 +50,7 @@ class DataSummary:
         dropped = "; ".join(f"{count} {reason}" for reason, count in self.drops.items())
         return (
             f"{self.source}: {whole['pairs']:.0f} pairs of {whole['followers']:.0f} followers, "
-            f"{whole['hours']:.2f} h ({parts}); dropped segments: {dropped or 'none'}"
+            f"{whole['hours']:.2f} h ({parts}); dropped: {dropped or 'nothing'}"
         )
 
     def to_markdown(self) -> str:
@@ -69,10 +69,10 @@ class DataSummary:
             lines.append(f"| {name} ({unit}) | {values} |")
         lines += ["", "| follower class | pairs |", "|---|---|"]
         lines += [f"| {name} | {count} |" for name, count in self.classes.items()]
-        lines += ["", "| dropped because | segments |", "|---|---|"]
+        lines += ["", "| dropped or mended | count |", "|---|---|"]
         lines += [f"| {reason} | {count} |" for reason, count in self.drops.items()]
         if not self.drops:
-            lines.append("| nothing was dropped | 0 |")
+            lines.append("| nothing | 0 |")
         return "\n".join(lines) + "\n"
 
 

@@ -67,6 +67,13 @@ def describe_row(table: pd.DataFrame, position: int) -> str:
     return f"{label} (recording {row['recording']}, pair {row['pair_id']}, time {row['time']:g})"
 
 
+def require_numbers(table: pd.DataFrame, source: str) -> pd.DataFrame:
+    """The table itself, once every cell is known to be a finite number."""
+    for name in table:
+        _as_numbers(table[name], source)
+    return table
+
+
 def _check_values(table: pd.DataFrame, source: str) -> None:
     for name, invalid, remedy in (
         ("gap", table["gap"] <= 0, "positive: net distance, leader's rear to follower's front"),

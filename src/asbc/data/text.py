@@ -50,6 +50,8 @@ def read_csv_columns(path: Path, columns: Mapping[str, pa.DataType]) -> pd.DataF
         ).to_pandas()
     except pa.ArrowInvalid as error:
         raise InputError(f"{path}: {_explain(str(error))}") from error
+    if table.empty:
+        raise InputError(f"{path}: no data rows below the header; the file is empty or cut")
     table.index = pd.RangeIndex(2, len(table) + 2, name="line")
     return table
 
