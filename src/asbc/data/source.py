@@ -76,10 +76,11 @@ class DataSource(ABC):
 
     @cached_property
     def _prepared(self) -> Loaded:
-        loaded = self.load()
-        table = decimate(loaded.table, self.dt, self.description)
-        table, short = drop_short(table, self.dt, self.min_duration)
-        drops = count_drops(loaded.drops, short)
+        table, drops = self.load()
+        if not table.empty:
+            table = decimate(table, self.dt, self.description)
+            table, short = drop_short(table, self.dt, self.min_duration)
+            drops = count_drops(drops, short)
         if table.empty:
             reasons = "; ".join(f"{n} {reason}" for reason, n in drops.items()) or "nothing"
             raise InputError(

@@ -1,12 +1,14 @@
 """Columns out of delimited text; every failure names the file, the line and a remedy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 
+from asbc.data.table import require_numbers
 from asbc.utils.checks import InputError
 
 # What the reader's own message says -> what to do about it.
@@ -19,13 +21,7 @@ _REMEDIES = (
 
 def header(path: Path) -> list[str]:
     """Column names in the first line."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            line = file.readline()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text ({error}); convert the file to UTF-8") from error
-    if not line.strip():
-        raise InputError(f"{path}: empty file; expected a header line and data")
+    line = _first_line(path)
     return [name.strip().strip('"') for name in line.rstrip("\r\n").split(",")]
 
 
@@ -54,6 +50,51 @@ def read_csv_columns(path: Path, columns: Mapping[str, pa.DataType]) -> pd.DataF
         raise InputError(f"{path}: no data rows below the header; the file is empty or cut")
     table.index = pd.RangeIndex(2, len(table) + 2, name="line")
     return table
+
+
+def read_spaced_columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> pd.DataFrame:
+    """Numeric columns `wanted` of a headerless file of `names`, separated by blanks.
+
+    Returns:
+        A float64 table whose index counts the lines of the file (the first is line 1).
+    """
+    found = len(_first_line(path).split())
+    if found != len(names):
+        raise InputError(
+            f"{path}: {found} columns in line 1, expected {len(names)} separated by blanks "
+            f"({', '.join(names)}) or a comma-separated file with a header"
+        )
+
+    def read(dtype: type) -> pd.DataFrame:
+        return pd.read_csv(
+            path, sep=r"\s+", header=None, names=list(names), usecols=list(wanted), dtype=dtype
+        )
+
+    try:
+        table = read(np.float64)
+    except pd.errors.ParserError as error:
+        raise InputError(f"{path}: {_explain(str(error))}") from error
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from error
+    except ValueError:
+        table = read(str)  # for a message that names the cell
+    table.index = pd.RangeIndex(1, len(table) + 1, name="line")
+    return require_numbers(table, str(path))[list(wanted)]
+
+
+def _first_line(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            line = file.readline()
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from error
+    if not line.strip():
+        raise InputError(f"{path}: empty file; expected data")
+    return line
+
+
+def _not_utf8(path: Path, error: UnicodeDecodeError) -> InputError:
+    return InputError(f"{path}: not UTF-8 text ({error}); convert the file to UTF-8")
 
 
 def _explain(message: str) -> str:
