@@ -13,7 +13,7 @@ class IDM:
         >>> import torch
         >>> recommended = torch.tensor([33.3, 2.0, 1.6, 1.5, 1.67])
         >>> IDM().equilibrium_gap(recommended, torch.tensor(20.0))
-        tensor(36.4709)
+        tensor(36.4543)
     """
 
     parameters = ("v0", "s0", "T", "a_max", "b")

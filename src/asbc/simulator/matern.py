@@ -11,6 +11,9 @@ from asbc.simulator import state_space
 from asbc.simulator.residual import Prefix, censored_log_prob
 from asbc.utils.random import standard_normal
 
+# Time steps drawn at once; 3 to 5 cost about the same, smaller and larger ones more.
+BLOCK = 4
+
 
 class MaternResidual:
     """r = f + white noise, f a Gaussian process with the paper's Matern-5/2 kernel.
@@ -44,18 +47,25 @@ class MaternResidual:
         belief = state_space.stationary(ell)
         if prefix is not None:
             belief = self._filter(belief, step, prefix, sigma)
-        noise = standard_normal(rng, hyper.shape[0], steps, 4).to(hyper.device)
-        noise = noise.permute(1, 2, 0).double()  # (steps, 4, batch)
+        start = state_space.cholesky([belief.covariance[j:, j] for j in range(3)])
+        response, factor = state_space.block(step, BLOCK, self.nugget)
+        # The recursion itself is stable: only its coefficients need double precision.
+        start, response, factor = (
+            [x.to(hyper.dtype) for x in y] for y in (start, response, factor)
+        )
 
-        factor = state_space.cholesky(step.noise)
-        start = state_space.cholesky(belief.covariance)
-        state = belief.mean + state_space.multiply(start, noise[0])
-        values = [state[0]]
-        for z in noise[1:]:
-            state = state_space.multiply(step.matrix, state) + state_space.multiply(factor, z)
-            values.append(state[0])
-        white = noise[:, 3] * math.sqrt(self.nugget)
-        return ((torch.stack(values) + white) * sigma).to(hyper.dtype).t()
+        blocks = math.ceil((steps - 1) / BLOCK)
+        normal = standard_normal(rng, hyper.shape[0], 4 + blocks * len(factor)).to(hyper)
+        first, white, *others = normal.t().contiguous().split([3, 1] + blocks * [len(factor)])
+        state = belief.mean.to(hyper.dtype) + state_space.correlate(start, first)
+        values = [state[:1] + white * math.sqrt(self.nugget)]
+        for z in others:
+            joint = state_space.correlate(factor, z)
+            for component, reaction in zip(state, response, strict=True):
+                joint.addcmul_(reaction, component)
+            values.append(joint[:BLOCK])
+            state = joint[BLOCK:]
+        return (torch.cat(values)[:steps] * hyper[:, 0]).t()
 
     def log_likelihood(
         self,

@@ -11,7 +11,7 @@ from asbc.simulator.kinematics import Kinematics
 from asbc.simulator.laws import CarFollowingLaw
 from asbc.simulator.prior import Prior
 from asbc.simulator.residual import Prefix, ResidualProcess
-from asbc.utils.checks import InputError, require, require_finite, require_shape
+from asbc.utils.checks import InputError, require, require_shape
 
 # The law sees no smaller gap than this (m), so that a collision yields hard braking and not NaN.
 SMALLEST_GAP = 0.1
@@ -99,34 +99,48 @@ class Simulator:
         """
         if check:
             self._check_rollout(theta, leader_speed, gap, speed, prefix)
-        steps, dt = leader_speed.shape[1], self.dt
-        lowest, highest = self.acceleration_bounds
+        # The residuals of consecutive calls are those of one call, so chunks change nothing.
+        parts = [
+            self._rollout(theta[i], leader_speed[i], gap[i], speed[i], rng, _rows(prefix, i))
+            for i in _chunks(theta.shape[0])
+        ]
+        return parts[0] if len(parts) == 1 else Rollout(*map(torch.cat, zip(*parts, strict=True)))
+
+    def _rollout(
+        self,
+        theta: Tensor,
+        leader_speed: Tensor,
+        gap: Tensor,
+        speed: Tensor,
+        rng: np.random.Generator,
+        prefix: Prefix | None,
+    ) -> Rollout:
+        dt = self.dt
         hyper = theta[:, len(self.law.parameters) :]
         # Time first and parameters by column: every operation below runs on contiguous memory.
-        residual = self.residual.sample(hyper, steps, dt, rng, prefix).t().contiguous()
+        residual = self.residual.sample(hyper, leader_speed.shape[1], dt, rng, prefix)
+        residual = residual.t().contiguous()
         columns = theta.t().contiguous().t()
         leader = leader_speed.t().contiguous()
         leader_distance = self.kinematics.leader_distance(leader, dt)
 
         gaps, speeds, accelerations = [gap], [speed], []
-        for t in range(steps):
-            law = self._law(columns, gap, speed, speed - leader[t])
-            acceleration = (law + residual[t]).clamp(lowest, highest)
-            accelerations.append(torch.maximum(acceleration, speed / -dt))
-            if t + 1 == steps:
-                break
-            # The clamp, and not the raised acceleration, makes standstill exactly 0.
-            next_speed = (speed + acceleration * dt).clamp_min(0)
-            follower_distance = self.kinematics.follower_distance(speed, next_speed, dt)
-            gap, speed = gap + leader_distance[t] - follower_distance, next_speed
+        for t, distance in enumerate(leader_distance):
+            acceleration = self._accelerate(columns, gap, speed, leader[t], residual[t])
+            # Lists and no buffers: gradients flow to theta.
+            accelerations.append(acceleration)
+            next_speed = speed.add(acceleration, alpha=dt).clamp_min(0)
+            gap = gap + distance - self.kinematics.follower_distance(speed, next_speed, dt)
+            speed = next_speed
             gaps.append(gap)
             speeds.append(speed)
-        gap, speed = torch.stack(gaps), torch.stack(speeds)
+        accelerations.append(self._accelerate(columns, gap, speed, leader[-1], residual[-1]))
+        gap, speed, acceleration = map(torch.stack, (gaps, speeds, accelerations))
         return Rollout(
-            gap=gap.t().contiguous(),
-            speed=speed.t().contiguous(),
-            approach_rate=(speed - leader).t().contiguous(),
-            acceleration=torch.stack(accelerations).t().contiguous(),
+            gap=gap.t(),
+            speed=speed.t(),
+            approach_rate=(speed - leader).t(),
+            acceleration=torch.maximum(acceleration, speed / -dt).t(),
             collided=(gap <= 0).any(0),
         )
 
@@ -169,6 +183,12 @@ class Simulator:
             upper if clipped else None,
         )
 
+    def _accelerate(
+        self, theta: Tensor, gap: Tensor, speed: Tensor, leader_speed: Tensor, residual: Tensor
+    ) -> Tensor:
+        law = self._law(theta, gap, speed, speed - leader_speed)
+        return (law + residual).clamp(*self.acceleration_bounds)
+
     def _law(self, theta: Tensor, gap: Tensor, speed: Tensor, approach_rate: Tensor) -> Tensor:
         return self.law.acceleration(theta, gap.clamp_min(SMALLEST_GAP), speed, approach_rate)
 
@@ -186,11 +206,10 @@ class Simulator:
         require_shape("gap", gap, (batch,))
         require_shape("speed", speed, (batch,))
         self._check_support(theta)
-        for name, value in (("leader_speed", leader_speed), ("gap", gap), ("speed", speed)):
-            require_finite(name, value)
-        require("leader_speed", leader_speed, leader_speed >= 0, "0 or more (m/s)")
-        require("gap", gap, gap > 0, "positive (metres)")
-        require("speed", speed, speed >= 0, "0 or more (m/s)")
+        finite = leader_speed < torch.inf
+        require("leader_speed", leader_speed, finite & (leader_speed >= 0), "0 or more (m/s)")
+        require("gap", gap, (gap > 0) & (gap < torch.inf), "a positive number (metres)")
+        require("speed", speed, (speed >= 0) & (speed < torch.inf), "0 or more (m/s)")
         if prefix is not None:
             require_shape("prefix.residuals", prefix.residuals, (batch, None))
             require_shape("prefix.observed", prefix.observed, tuple(prefix.residuals.shape))
@@ -203,3 +222,14 @@ class Simulator:
         marginal = self.prior.marginals[column]
         expected = f"{marginal.name} in [{marginal.low}, {marginal.high}] {marginal.unit}"
         require("theta", theta, inside, expected)
+
+
+def _chunks(batch: int, size: int = 16_384) -> list[slice]:
+    """Slices of the batch small enough for the processor's cache; one empty slice for no rows."""
+    return [slice(i, i + size) for i in range(0, max(batch, 1), size)]
+
+
+def _rows(prefix: Prefix | None, rows: slice) -> Prefix | None:
+    if prefix is None:
+        return None
+    return Prefix(prefix.residuals[rows], prefix.observed[rows], prefix.noise)

@@ -6,6 +6,7 @@ functions of x alone. Everything is float64, with the matrix axes first and the 
 matrix products become a few vectorised multiplications.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -67,17 +68,51 @@ def condition(belief: Belief, variance: Tensor, shift: Tensor, shrink: Tensor | 
     return Belief(belief.mean + gain * shift, covariance - removed)
 
 
-def cholesky(covariance: Tensor) -> Tensor:
-    """The lower Cholesky factor (3, 3, ...)."""
-    tiny = 1e-300  # a pivot that rounds to 0 or below belongs to a direction without noise
-    first = covariance[:, 0] / covariance[0, 0].clamp_min(tiny).sqrt()
-    rest = covariance[1:, 1] - first[1:] * first[1]
-    second = rest / rest[0].clamp_min(tiny).sqrt()
-    pivot = covariance[2, 2] - first[2].square() - second[1].square()
-    third = pivot.clamp_min(tiny).sqrt()
-    zero = torch.zeros_like(third)
-    columns = [first, torch.stack([zero, *second]), torch.stack([zero, zero, third])]
-    return torch.stack(columns, dim=1)
+def block(step: Transition, size: int, white: float) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """The joint distribution of `size` noisy values and the state at the last of them.
+
+    Given the state s before the block, (y_1, ..., y_size, s_size) is Gaussian, where y is the
+    first component plus white noise of variance `white`. Drawing whole blocks takes size + 3
+    normal variates instead of 4 size, and fewer passes over the batch.
+
+    Returns:
+        The columns of the matrix that takes s to the mean, and of the covariance's Cholesky
+        factor.
+    """
+    rows, columns = [], []
+    power, noise = step.matrix, step.noise  # of the first i steps
+    for i in range(size):
+        if i > 0:
+            power = multiply(step.matrix, power)
+            noise = predict(Belief(power[0], noise), step).covariance
+        cross = noise[:, 0]  # covariance of s_i with its first component
+        column = [cross[0] + white]
+        for _ in range(i + 1, size):
+            cross = multiply(step.matrix, cross)
+            column.append(cross[0])
+        rows.append(power[0])
+        columns.append(torch.stack([*column, *cross]))
+    columns += [noise[j:, j] for j in range(3)]
+    return torch.stack([*rows, *power], dim=1).unbind(0), cholesky(columns)
+
+
+def cholesky(columns: Sequence[Tensor]) -> list[Tensor]:
+    """Columns of the Cholesky factor, given the covariance's, all from the diagonal downwards."""
+    factor: list[Tensor] = []
+    for j, column in enumerate(columns):
+        for i, earlier in enumerate(factor):
+            column = column - earlier[j - i :] * earlier[j - i]
+        # A pivot that rounds to 0 or below belongs to a direction without noise.
+        factor.append(column / column[0].clamp_min(1e-30).sqrt())
+    return factor
+
+
+def correlate(factor: Sequence[Tensor], normal: Tensor) -> Tensor:
+    """Cholesky factor (by columns) times standard normal variates (n, ...)."""
+    value = factor[0] * normal[0]
+    for j in range(1, len(factor)):
+        value[j:].addcmul_(factor[j], normal[j])
+    return value
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:
