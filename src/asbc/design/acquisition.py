@@ -35,7 +35,7 @@ class Plan:
 
     take: Callable[[int], Pairs]  # the next n pairs
     diagnostics: dict[str, float]
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # by stage; selecting adds up while pairs are taken
 
 
 class Acquisition(Protocol):
@@ -44,10 +44,21 @@ class Acquisition(Protocol):
     def plan(self, round: int, posterior: PosteriorModel, space: DesignSpace) -> Plan: ...
 
 
+def prior_plan(space: DesignSpace) -> Plan:
+    """The warm-up: parameters from the prior behind recorded leaders, for as long as asked."""
+    rng = stream(space.seed, "warm-up")
+
+    def take(n: int) -> Pairs:
+        return Pairs(space.prior.sample(n, rng), space.bank.sample(n, 0.0, rng), torch.zeros(n))
+
+    return Plan(take, {"lambda": 1.0, "alpha": 0.0}, {})
+
+
 class RandomAcquisition:
     """Independent draws of parameters and windows: no choice is made.
 
-    With the prior as the proposal this is plain NPE: the control at equal budget, and the warm-up.
+    With the prior as the proposal this is plain NPE, the control at equal budget: parameters from
+    the prior, windows uniformly from the round's mixture of recorded and synthetic ones.
     """
 
     def __init__(self, proposal: ThetaProposal, windows: LeaderMixture) -> None:
@@ -109,7 +120,7 @@ class ThetaAcquisition:
             if len(chosen) < n:
                 raise InputError(
                     f"the pool of {len(ranking)} parameters is used up; raise "
-                    "acquisition.candidates or lower acquisition.pairs_per_round"
+                    "acquisition.candidates or lower training.pairs_per_round"
                 )
             start += n
             window_id = self.windows.draw(n, round, space.bank, rng)
@@ -188,7 +199,8 @@ class JointAcquisition:
         )
 
         def take(n: int) -> Pairs:
-            picks = picker.pick(n)
+            with watch("select"):
+                picks = picker.pick(n)
             theta = picks // window.shape[1]
             return Pairs(drawn.theta[theta], ids[window.view(-1)[picks]], drawn.log_ratio[theta])
 

@@ -57,7 +57,7 @@ class GreedyPicker:
             raise InputError(
                 f"the pool has no candidate left after {self._picked} picks; raise "
                 "acquisition.candidates or acquisition.pairs_per_theta, or lower "
-                "acquisition.pairs_per_round"
+                "training.pairs_per_round"
             )
         self._add_kernel_of(index)
         self._score.flat[index] = -np.inf

@@ -1,0 +1,125 @@
+"""The DataModule: a FIFO buffer that the design fills, and a fixed synthetic hold-out."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from asbc.design.acquisition import Acquisition, Plan, prior_plan
+from asbc.design.buffer import FifoBuffer
+from asbc.design.correction import correction, effective_sample_size, importance_weights
+from asbc.design.simulate import Harvest, simulate_plan
+from asbc.design.space import DesignSpace, PosteriorModel
+from asbc.simulator import Simulator
+from asbc.training.batches import Batch, Batches
+from asbc.training.settings import LoopSettings
+from asbc.utils.random import key, stream
+from asbc.utils.stopwatch import Stopwatch
+
+# The hold-out is evaluated without gradients, so batches may be larger than in training.
+HOLDOUT_BATCH = 500
+
+
+class SimulationDataModule(pl.LightningDataModule):
+    """Simulated training pairs, replaced round by round.
+
+    Args:
+        space: prior, leader bank, observed subset and the run's seed.
+        simulator: the forward model.
+        acquisition: strategy that plans what an active round simulates.
+        settings: budget of the loop.
+        correction_name: how simulations are weighted in the loss, see `asbc.design.correction`.
+    """
+
+    def __init__(
+        self,
+        space: DesignSpace,
+        simulator: Simulator,
+        acquisition: Acquisition,
+        settings: LoopSettings,
+        correction_name: str = "none",
+    ) -> None:
+        super().__init__()
+        self.space = space
+        self.simulator = simulator
+        self.acquisition = acquisition
+        self.settings = settings
+        self.weights = correction(correction_name)
+        self.buffer = FifoBuffer(settings.buffer_capacity)
+        self.simulations = 0  # spent so far, thrown away ones included
+        self.order_key = 0  # set by the round callback at the start of each epoch
+        self.holdout: Batch = {}
+
+    def setup(self, stage: str | None = None) -> None:
+        """Simulate the hold-out: a function of its own seed, so it is never saved."""
+        if not self.holdout:
+            space = replace(self.space, seed=key(self.settings.holdout_seed, "hold-out"))
+            harvest = self._simulate(prior_plan(space), self.settings.holdout_size, 0, space)
+            simulated = harvest.simulations
+            self.holdout = {"theta": simulated.theta, "states": simulated.states}
+
+    def warm_up(self) -> dict[str, float]:
+        """Fill the buffer from the prior (round 0); returns what there is to log."""
+        plan = prior_plan(self.space)
+        return self._fill(plan, self.settings.warmup_simulations, 0, Stopwatch())
+
+    def acquire(self, round: int, posterior: PosteriorModel) -> dict[str, float]:
+        """Let the strategy choose this round's pairs and simulate them; returns what to log."""
+        watch = Stopwatch()
+        with watch("acquire"):
+            plan = self.acquisition.plan(round, posterior, self.space)
+        return self._fill(plan, self.settings.pairs_per_round, round, watch)
+
+    def _fill(self, plan: Plan, n: int, round: int, watch: Stopwatch) -> dict[str, float]:
+        with watch("simulate"):
+            harvest = self._simulate(plan, n, round, self.space)
+        self.buffer.push(harvest.simulations)
+        self.simulations += n + harvest.redraws
+        window_id = harvest.simulations.window_id
+        log_ratio = self.buffer.content.log_ratio
+        seconds = watch.seconds | plan.seconds
+        # Picking goes on while simulating; count it as its own stage only.
+        seconds["simulate"] -= plan.seconds.get("select", 0.0)
+        return {
+            **plan.diagnostics,
+            "synthetic_share": float(self.space.bank.is_synthetic(window_id).double().mean()),
+            "distinct_windows": len(window_id.unique()),
+            "distinct_theta": len(harvest.simulations.theta.unique(dim=0)),
+            "redraws": harvest.redraws,
+            "simulations": self.simulations,
+            "effective_sample_size": effective_sample_size(importance_weights(log_ratio)),
+            **{f"seconds_{stage}": value for stage, value in seconds.items()},
+        }
+
+    def _simulate(self, plan: Plan, n: int, round: int, space: DesignSpace) -> Harvest:
+        rng = stream(space.seed, "simulation", round)
+        return simulate_plan(
+            plan, n, round, self.simulator, space.bank, rng, self.settings.max_tries
+        )
+
+    def train_dataloader(self) -> Batches:
+        """The buffer in an order that belongs to the epoch."""
+        return Batches(self._training_data, self.settings.batch_size, self._epoch_order)
+
+    def val_dataloader(self) -> Batches:
+        """The hold-out."""
+        return Batches(lambda: self.holdout, HOLDOUT_BATCH)
+
+    def _epoch_order(self, rows: int) -> Tensor:
+        return torch.from_numpy(stream(self.order_key, "order").permutation(rows))
+
+    def _training_data(self) -> Batch:
+        content = self.buffer.content
+        weight = self.weights(content.log_ratio)
+        return {"theta": content.theta, "states": content.states, "weight": weight}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The buffer and the count of simulations; everything else follows from the seed."""
+        return {"buffer": self.buffer.state_dict(), "simulations": self.simulations}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` saved."""
+        self.buffer.load_state_dict(state_dict["buffer"])
+        self.simulations = state_dict["simulations"]

@@ -1,0 +1,58 @@
+"""A progress bar of the active loop: round, epoch, loss and simulations spent."""
+
+import sys
+
+import pytorch_lightning as pl
+from tqdm import tqdm
+
+from asbc.training.rounds import RoundCallback
+
+
+class RoundProgress(pl.Callback):
+    """One bar per round on standard error, moved once an epoch; silent without a terminal."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm | None = None
+        self._round = -1
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Show the epoch that has just been noted."""
+        loop = next(c for c in trainer.callbacks if isinstance(c, RoundCallback))  # type: ignore[attr-defined]
+        row = loop.epoch_rows[-1]
+        if self._bar is None or row["round"] != self._round:
+            self._open(int(row["round"]), int(row["epoch"]), loop)
+        assert self._bar is not None
+        self._bar.set_postfix_str(
+            f"loss {row['train/loss']:.3f}, hold-out {row['val/loss']:.3f}, "
+            f"{row['simulations']:.0f} simulations",
+            refresh=False,
+        )
+        self._bar.update()
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leave the terminal in order."""
+        self._close()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Leave the terminal in order."""
+        self._close()
+
+    def _open(self, round: int, epoch: int, loop: RoundCallback) -> None:
+        self._close()
+        self._round = round
+        self._bar = tqdm(
+            total=loop.settings.max_epochs,
+            initial=epoch,
+            desc=f"round {round}/{loop.settings.rounds}",
+            unit="epoch",
+            file=sys.stderr,
+            dynamic_ncols=True,
+            disable=not sys.stderr.isatty(),
+        )
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -1,0 +1,78 @@
+"""Glue of a training run: from built components to a fitted posterior."""
+
+import logging
+import secrets
+import warnings
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers import WandbLogger
+from torch import Tensor
+
+from asbc.data.pairset import PairSet
+from asbc.posterior.estimator import PosteriorEstimator
+from asbc.training.checkpoint import ResumeCheckpoint
+from asbc.training.datamodule import SimulationDataModule
+from asbc.training.folder import RunFolder
+from asbc.training.rounds import RoundCallback
+from asbc.utils.random import stream
+
+
+def quiet_lightning() -> None:
+    """Silence Lightning's notes on devices and loading, which tell the user nothing here."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*")
+
+
+def draw_seed() -> int:
+    """A seed nobody chose, for runs that ask for none."""
+    return secrets.randbelow(2**31)
+
+
+def observed_subset(train: PairSet, context_steps: int, size: int, seed: int) -> Tensor:
+    """X_sub: contexts (size, steps, 3) of training pairs drawn once, without replacement."""
+    chosen = stream(seed, "observed-subset").permutation(len(train))[:size]
+    return train.select(chosen).contexts(context_steps)
+
+
+def loop_callbacks(data: SimulationDataModule, folder: RunFolder) -> list[pl.Callback]:
+    """The callbacks that make a fit an active, resumable loop."""
+    return [
+        RoundCallback(data.settings, data.space.seed, folder.path),
+        ResumeCheckpoint(folder.last),
+    ]
+
+
+def fit(
+    trainer: pl.Trainer,
+    estimator: PosteriorEstimator,
+    data: SimulationDataModule,
+    checkpoint: str | None,
+) -> RoundCallback:
+    """Run the loop, from the checkpoint if one is given; the estimator ends with the best weights.
+
+    Returns:
+        The callback, which knows the best round, its loss and the tables.
+    """
+    try:
+        trainer.fit(estimator, datamodule=data, ckpt_path=checkpoint)
+    finally:
+        # An open W&B run would swallow the next job of a multirun.
+        if any(isinstance(logger, WandbLogger) for logger in trainer.loggers):
+            import wandb
+
+            wandb.finish()
+    return next(c for c in trainer.callbacks if isinstance(c, RoundCallback))  # type: ignore[attr-defined]
+
+
+def load_best(estimator: PosteriorEstimator, folder: RunFolder) -> dict[str, Any]:
+    """Load the best round's weights into an estimator built from the run's config.
+
+    Returns:
+        The round and the hold-out loss they belong to.
+    """
+    content = torch.load(folder.best, map_location="cpu", weights_only=True)
+    estimator.on_load_checkpoint(content)
+    estimator.load_state_dict(content["state_dict"])
+    return {"round": content["round"], "loss": content["loss"]}
