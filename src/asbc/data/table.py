@@ -149,7 +149,7 @@ def _as_numbers(column: pd.Series, source: str) -> pd.Series:
     if bad.any():
         at = int(np.argmax(bad))
         raise InputError(
-            f"{source}: {column.name} is {column.iloc[at]!r} at {_label(column, at)}, expected a "
+            f"{source}: {column.name} is {column.iloc[at]} at {_label(column, at)}, expected a "
             "finite number; fill or remove it (a truncated file?)"
         )
     return numbers

@@ -1,5 +1,7 @@
 """Columns out of delimited text; every failure names the file, the line and a remedy."""
 
+import codecs
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pyarrow.csv
 from asbc.data.table import require_numbers
 from asbc.utils.checks import InputError
 
+_CHUNK = 1 << 24
+
 # What the reader's own message says -> what to do about it.
 _REMEDIES = (
-    ("invalid UTF8", "the file is not UTF-8 text; convert it"),
     ("Expected", "the line is cut or has extra separators; copy the file again or mend the line"),
     ("conversion error", "write a plain number there"),
 )
@@ -31,6 +34,7 @@ def read_csv_columns(path: Path, columns: Mapping[str, pa.DataType]) -> pd.DataF
     Returns:
         A table whose index counts the lines of the file (the header is line 1).
     """
+    _require_utf8(path)
     found = header(path)
     missing = [name for name in columns if name not in found]
     if missing:
@@ -45,7 +49,7 @@ def read_csv_columns(path: Path, columns: Mapping[str, pa.DataType]) -> pd.DataF
             ),
         ).to_pandas()
     except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: {_explain(str(error))}") from error
+        raise InputError(f"{path}: {_explain(str(error), found)}") from error
     if table.empty:
         raise InputError(f"{path}: no data rows below the header; the file is empty or cut")
     table.index = pd.RangeIndex(2, len(table) + 2, name="line")
@@ -58,6 +62,7 @@ def read_spaced_columns(path: Path, names: Sequence[str], wanted: Sequence[str])
     Returns:
         A float64 table whose index counts the lines of the file (the first is line 1).
     """
+    _require_utf8(path)
     found = len(_first_line(path).split())
     if found != len(names):
         raise InputError(
@@ -73,9 +78,7 @@ def read_spaced_columns(path: Path, names: Sequence[str], wanted: Sequence[str])
     try:
         table = read(np.float64)
     except pd.errors.ParserError as error:
-        raise InputError(f"{path}: {_explain(str(error))}") from error
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, error) from error
+        raise InputError(f"{path}: {_explain(str(error), names)}") from error
     except ValueError:
         table = read(str)  # for a message that names the cell
     table.index = pd.RangeIndex(1, len(table) + 1, name="line")
@@ -83,20 +86,34 @@ def read_spaced_columns(path: Path, names: Sequence[str], wanted: Sequence[str])
 
 
 def _first_line(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            line = file.readline()
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, error) from error
+    # Bytes that are not text show as themselves here; the readers refuse them by line.
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        line = file.readline()
     if not line.strip():
-        raise InputError(f"{path}: empty file; expected data")
+        raise InputError(f"{path}: empty file or blank first line; expected data")
     return line
 
 
-def _not_utf8(path: Path, error: UnicodeDecodeError) -> InputError:
-    return InputError(f"{path}: not UTF-8 text ({error}); convert the file to UTF-8")
+def _require_utf8(path: Path) -> None:
+    """Check every byte: the readers skip columns, and so would miss what is in them."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    lines = 1
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            if not chunk.isascii() or decoder.getstate()[0]:
+                try:
+                    decoder.decode(chunk)
+                except UnicodeDecodeError as error:
+                    line = lines + chunk[: error.start].count(b"\n")
+                    raise InputError(
+                        f"{path}: line {line} is not UTF-8 text ({error.reason}); convert the "
+                        "file to UTF-8 or copy it again"
+                    ) from error
+            lines += chunk.count(b"\n")
 
 
-def _explain(message: str) -> str:
+def _explain(message: str, names: Sequence[str]) -> str:
+    """The reader's message with columns by name and lines as lines, and a remedy."""
     remedy = next((text for sign, text in _REMEDIES if sign in message), "mend the file")
-    return f"{message}; {remedy}"
+    message = re.sub(r"In CSV column #(\d+)", lambda m: f"column {names[int(m[1])]}", message)
+    return f"{message.replace('Row #', 'line ')}; {remedy}"
