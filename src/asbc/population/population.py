@@ -1,0 +1,100 @@
+"""A driver population: the posteriors of many drivers, pooled draw by draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from asbc.simulator import Prior
+from asbc.utils.checks import InputError, require_finite, require_shape
+
+# Pooled draws held in memory; more draws per driver change no figure and no population visibly.
+MOST_DRAWS = 200_000
+
+
+@dataclass(frozen=True)
+class Population:
+    """Pooled draws of drivers; every driver has the same weight, rows keep their correlations.
+
+    Attributes:
+        names, units: one per column of `theta`.
+        theta: (draws, dim).
+        drivers: how many drivers the draws come from, each with the same number of rows.
+    """
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    theta: Tensor
+    drivers: int
+
+    def __post_init__(self) -> None:
+        require_shape("theta", self.theta, (None, len(self.names)))
+        require_finite("theta", self.theta)
+        if len(self.theta) == 0:
+            raise InputError("a population needs at least one draw")
+
+    @classmethod
+    def pool(cls, prior: Prior, theta: Tensor) -> Population:
+        """The population of drivers with posterior draws (driver, draw, dim)."""
+        require_shape("theta", theta, (None, None, prior.dim))
+        return cls(prior.names, prior.units, theta.flatten(0, 1), len(theta))
+
+    @classmethod
+    def read(cls, draws: Path, prior: Prior, most: int = MOST_DRAWS) -> Population:
+        """The population of a calibration, from its `draws.parquet` or the folder that holds it.
+
+        Of every driver the same number of draws is kept, so that all of them fit in `most` rows.
+        """
+        path = Path(draws)
+        path = path / "draws.parquet" if path.is_dir() else path
+        if not path.is_file():
+            raise InputError(f"population: no {path}; run calibrate.py first")
+        file = pq.ParquetFile(path)
+        _check_columns(file.schema_arrow.names, prior.names, path)
+        columns = ["pair_id", "draw", *prior.names]
+        drivers = _count_drivers(file)
+        keep = max(1, most // max(drivers, 1))
+        parts = []
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns)
+            table = table.filter(pa.compute.less(table["draw"], keep))
+            parts.append(np.stack([table[name].to_numpy() for name in prior.names], axis=-1))
+        theta = torch.from_numpy(np.concatenate(parts).astype(np.float32))
+        return cls(prior.names, prior.units, theta, drivers)
+
+    def sample(self, n: int, rng: np.random.Generator) -> Tensor:
+        """New drivers (n, dim): whole rows, so correlations between parameters are kept."""
+        return self.theta[torch.from_numpy(rng.integers(len(self.theta), size=n))]
+
+    def correlation(self) -> Tensor:
+        """Correlation matrix (dim, dim) of the pooled draws."""
+        return torch.corrcoef(self.theta.double().t()).float()
+
+    def mean(self) -> Tensor:
+        """The mean driver, (dim,)."""
+        return self.theta.double().mean(0).float()
+
+
+def _check_columns(found: Sequence[str], names: Sequence[str], path: Path) -> None:
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise InputError(
+            f"population: {path} has no column {', '.join(missing)}; it was made with another "
+            "model or residual than this run"
+        )
+
+
+def _count_drivers(file: pq.ParquetFile) -> int:
+    """Each driver has exactly one row with draw 0."""
+    count = 0
+    for group in range(file.num_row_groups):
+        draw = file.read_row_group(group, ["draw"])["draw"].to_numpy()
+        count += int((draw == 0).sum())
+    return count
