@@ -97,7 +97,7 @@ def _check_pairs(table: pd.DataFrame, source: str) -> None:
     inside = np.ones(len(table), dtype=bool)
     inside[starts] = False
     change = np.diff(table["time"].to_numpy(), prepend=np.nan)
-    repeated = inside & (change <= 0)
+    repeated = inside & ~(change > TIME_TOLERANCE * step)  # equal up to rounding
     if repeated.any():
         where = describe_row(table, int(np.argmax(repeated)))
         raise InputError(

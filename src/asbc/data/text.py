@@ -71,9 +71,8 @@ def read_spaced_columns(path: Path, names: Sequence[str], wanted: Sequence[str])
         )
 
     def read(dtype: type) -> pd.DataFrame:
-        return pd.read_csv(
-            path, sep=r"\s+", header=None, names=list(names), usecols=list(wanted), dtype=dtype
-        )
+        # All columns: only then does the reader notice lines with too many.
+        return pd.read_csv(path, sep=r"\s+", header=None, names=list(names), dtype=dtype)
 
     try:
         table = read(np.float64)
