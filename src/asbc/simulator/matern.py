@@ -9,6 +9,7 @@ from torch.special import log_ndtr
 
 from asbc.simulator import state_space
 from asbc.simulator.residual import Prefix, censored_log_prob
+from asbc.utils.checks import InputError
 from asbc.utils.random import standard_normal
 
 # Time steps drawn at once; 3 to 5 cost about the same, smaller and larger ones more.
@@ -30,7 +31,7 @@ class MaternResidual:
 
     def __init__(self, nugget: float = 1e-3) -> None:
         if nugget < 0:
-            raise ValueError(f"nugget is {nugget}, expected 0 or more (relative to sigma^2)")
+            raise InputError(f"nugget is {nugget}, expected 0 or more (relative to sigma^2)")
         self.nugget = nugget
 
     def sample(
@@ -108,9 +109,10 @@ class MaternResidual:
         values = (prefix.residuals.double() / sigma.unsqueeze(-1)).t()
         for value, observed in zip(values, prefix.observed.t(), strict=True):
             variance = belief.covariance[0, 0] + self.nugget + prefix.noise
+            # A missing value may be NaN; its expectation says nothing new.
+            value = torch.where(observed, value, belief.mean[0])
             z = (value - belief.mean[0]) / variance.sqrt()
-            shift = torch.where(observed, z, torch.zeros_like(z))
-            belief = state_space.condition(belief, variance, shift, observed.double())
+            belief = state_space.condition(belief, variance, z, observed.double())
             belief = state_space.predict(belief, step)
         return belief
 
@@ -119,8 +121,11 @@ def _innovation(
     z: Tensor, lower: Tensor | None, upper: Tensor | None
 ) -> tuple[Tensor, Tensor | float]:
     """Mean of the standardised innovation, and the share of its variance that is known."""
-    if lower is None or upper is None:
+    if lower is None and upper is None:
         return z, 1.0
+    lower, upper = (
+        torch.zeros_like(z, dtype=torch.bool) if m is None else m for m in (lower, upper)
+    )
     # Moments of a normal known to lie below (above) z; `side` mirrors the second case.
     side = torch.where(upper, -1.0, 1.0).to(z)
     bound = side * z

@@ -100,10 +100,12 @@ def cholesky(columns: Sequence[Tensor]) -> list[Tensor]:
     """Columns of the Cholesky factor, given the covariance's, all from the diagonal downwards."""
     factor: list[Tensor] = []
     for j, column in enumerate(columns):
+        # A pivot that is 0 but for rounding belongs to a direction without noise (the last value
+        # of a block without white noise is part of the state): the floor makes it vanish.
+        floor = (1e-12 * column[0]).clamp_min(1e-30)
         for i, earlier in enumerate(factor):
             column = column - earlier[j - i :] * earlier[j - i]
-        # A pivot that rounds to 0 or below belongs to a direction without noise.
-        factor.append(column / column[0].clamp_min(1e-30).sqrt())
+        factor.append(column / torch.maximum(column[0], floor).sqrt())
     return factor
 
 

@@ -1,0 +1,72 @@
+"""Every config file of the simulator composes and builds what the paper's appendix says."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from asbc.simulator.idm import IDM, SumoIDM
+from asbc.simulator.kinematics import (
+    LeaderAccelerationKinematics,
+    PaperKinematics,
+    SumoKinematics,
+)
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+def test_every_file_is_covered_here():
+    files = {
+        f"{group}/{path.stem}"
+        for group in ("model", "residual", "prior", "kinematics")
+        for path in (CONF / group).glob("*.yaml")
+    }
+    assert files == {
+        *("model/idm", "model/sumo_idm", "residual/gaussian", "residual/matern"),
+        *("prior/paper", "prior/congested"),
+        *("kinematics/paper", "kinematics/leader_acceleration", "kinematics/sumo"),
+    }
+
+
+def test_the_paper_prior(build_simulator):
+    prior = build_simulator("matern").prior
+    assert prior.names == ("v0", "s0", "T", "a_max", "b", "sigma", "ell")
+    assert prior.units == ("m/s", "m", "s", "m/s^2", "m/s^2", "m/s^2", "s")
+    assert [m.centre for m in prior.marginals] == [33.3, 2.0, 1.6, 1.5, 1.67, 0.3, 3.0]
+    assert [m.log_scale for m in prior.marginals] == [1, 1, 1, 1, 1, 0.5, 0.5]
+    assert prior.low[:5].tolist() == pytest.approx([20, 1, 0.6, 0.2, 0.4])
+    assert prior.high[:5].tolist() == pytest.approx([40, 6, 4.5, 3.5, 4.0])
+
+
+@pytest.mark.parametrize("residual", ["gaussian", "matern"])
+def test_residual_ranges_are_four_log_scales(build_simulator, residual):
+    for marginal in build_simulator(residual).prior.marginals[5:]:
+        ratio = math.exp(4 * marginal.log_scale)
+        assert marginal.low == pytest.approx(marginal.centre / ratio, rel=1e-4)
+        assert marginal.high == pytest.approx(marginal.centre * ratio, rel=1e-4)
+
+
+def test_gaussian_scale_is_centred_at_log_minus_one(build_simulator):
+    assert build_simulator("gaussian").prior.marginals[5].centre == pytest.approx(math.exp(-1))
+
+
+def test_congested_prior_only_lowers_the_desired_speed(build_simulator):
+    paper = build_simulator(prior="paper").prior
+    congested = build_simulator(prior="congested").prior
+    assert congested.low[0] == 8
+    assert torch.equal(congested.low[1:], paper.low[1:])
+    assert torch.equal(congested.high, paper.high)
+
+
+def test_classes(build_simulator):
+    assert type(build_simulator().law) is IDM
+    assert type(build_simulator(model="sumo_idm").law) is SumoIDM
+    assert build_simulator(model="sumo_idm").law.delta == 4
+    assert build_simulator("matern").residual.nugget == 1e-3
+    for name, kind in {
+        "paper": PaperKinematics,
+        "leader_acceleration": LeaderAccelerationKinematics,
+        "sumo": SumoKinematics,
+    }.items():
+        assert type(build_simulator(kinematics=name).kinematics) is kind
