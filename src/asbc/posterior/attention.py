@@ -1,13 +1,39 @@
-"""Local attention computed as a band, and the [CLS] token's attention over all steps."""
+"""Local attention among the steps of a trajectory, and the [CLS] token's attention to all of them.
+
+Products are reassociated wherever that is cheaper. The first layer's tokens are W_in h_t with h_t
+in R^3, so its scores are bilinear forms in h_t, and averages of values are projections of averages
+of h_t: no step needs a query, key or value of full size. [CLS] asks one question per trajectory,
+so its query is carried into the tokens' space and its values are projected after averaging. The
+results are those of ordinary multi-head attention.
+"""
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asbc.posterior.band import BandAttention, PooledAttention
+
 # Finite, so that a padded step whose whole window is padding stays a number.
 MASKED = -1e9
+
+
+class Steps(NamedTuple):
+    """Tokens of all steps, perhaps as a linear map of something smaller."""
+
+    values: Tensor  # (B, T, r)
+    embedding: Tensor | None  # (d, r): the tokens are embedding @ values; None: the values
+    valid: Tensor | None  # (B, T), false at padding; None: no padding
+
+    def through(self, weight: Tensor) -> Tensor:
+        """The matrix that acts on `values` as `weight` acts on the tokens."""
+        return weight if self.embedding is None else weight @ self.embedding
+
+    def tokens(self) -> Tensor:
+        """The tokens themselves (B, T, d)."""
+        return self.values if self.embedding is None else F.linear(self.values, self.embedding)
 
 
 class LocalAttention(nn.Module):
@@ -21,28 +47,54 @@ class LocalAttention(nn.Module):
         super().__init__()
         self.heads, self.window = heads, window
         self.query = nn.Linear(dim, dim)
-        self.key_value = nn.Linear(dim, 2 * dim, bias=False)
+        self.key = nn.Linear(dim, dim, bias=False)
+        self.value = nn.Linear(dim, dim, bias=False)
         self.output = nn.Linear(dim, dim)
         self.position_bias = nn.Parameter(torch.zeros(heads, 2 * window + 1))
 
-    def forward(self, tokens: Tensor, valid: Tensor) -> Tensor:
-        """New tokens (B, T, d); `valid` (B, T) is false at padding."""
-        batch, steps, dim = tokens.shape
-        head_dim = dim // self.heads
-        query = self.query(tokens).view(batch, steps, self.heads, 1, head_dim)
-        band = self._band(self.key_value(tokens))  # (B, T, 2w+1, 2d)
-        key, value = band.view(batch, steps, -1, 2, self.heads, head_dim).unbind(3)
-        scores = (query * key.transpose(2, 3)).sum(-1) / math.sqrt(head_dim)  # (B, T, h, 2w+1)
-        inside = self._band(valid.to(tokens.dtype)[..., None])[..., 0] > 0  # (B, T, 2w+1)
-        scores = (scores + self.position_bias).masked_fill(~inside[:, :, None], MASKED)
-        weights = scores.softmax(-1)
-        mixed = (weights[..., None] * value.transpose(2, 3)).sum(3)
-        return self.output(mixed.reshape(batch, steps, dim))
+    def forward(self, steps: Steps) -> Tensor:
+        """What each step gathers from its window (B, T, d)."""
+        batch, length, size = steps.values.shape
+        dim = self.query.out_features
+        split = (self.heads, dim // self.heads, -1)
+        query = steps.through(self.query.weight / math.sqrt(split[1])).view(split)
+        query_bias = self.query.bias.view(split) / math.sqrt(split[1])
+        key = steps.through(self.key.weight).view(split)
+        value = steps.through(self.value.weight).view(split)
+        # Feature-major, each trajectory padded by the window: (r, B * (T + 2w)), and a tail.
+        padded = F.pad(steps.values, (0, 0, self.window, self.window)).permute(2, 0, 1)
+        padded = F.pad(padded.reshape(size, -1), (0, 2 * self.window))
+        centre = padded[:, self.window : padded.shape[1] - self.window]
+        if size < split[1]:  # shared raw keys and values; the products move to query and output
+            query_weight = torch.einsum("hkr,hks->hrs", key, query).reshape(-1, size)
+            lifted_bias = torch.einsum("hkr,hk->hr", key, query_bias[..., 0]).reshape(-1, 1)
+            lifted = torch.addmm(lifted_bias, query_weight, centre)
+            keys = values = padded[None]
+            output = torch.einsum(
+                "dhk,hkr->dhr", self.output.weight.view(dim, *split[:2]), value
+            ).reshape(dim, -1)
+        else:
+            lifted = torch.addmm(query_bias.reshape(-1, 1), query.reshape(dim, size), centre)
+            keys = (key.reshape(dim, size) @ padded).view(*split[:2], -1)
+            values = (value.reshape(dim, size) @ padded).view(*split[:2], -1)
+            output = self.output.weight
+        mask = self._mask(steps)
+        pooled = BandAttention.apply(
+            lifted.view(self.heads, -1, centre.shape[1]), keys, values, self.position_bias, mask
+        )
+        pooled = pooled.reshape(output.shape[1], batch, -1)[..., :length]
+        mixed = torch.addmm(self.output.bias, pooled.reshape(len(pooled), -1).t(), output.t())
+        return mixed.view(batch, length, dim)
 
-    def _band(self, steps: Tensor) -> Tensor:
-        """The window around each step, zero outside: (B, T, f) -> (B, T, 2w+1, f)."""
-        padded = F.pad(steps, (0, 0, self.window, self.window))
-        return padded.unfold(1, 2 * self.window + 1, 1).transpose(2, 3)
+    def _mask(self, steps: Steps) -> Tensor:
+        """Zero where a key is a step of the trajectory, MASKED elsewhere: (2w+1, B * (T + 2w))."""
+        batch, length, _ = steps.values.shape
+        inside = steps.values.new_full((batch, length + 2 * self.window), MASKED)
+        inside[:, self.window : self.window + length] = 0.0
+        if steps.valid is not None:
+            inside[:, self.window : self.window + length].masked_fill_(~steps.valid, MASKED)
+        flat = F.pad(inside.view(-1), (0, 2 * self.window), value=MASKED)
+        return flat.unfold(0, 2 * self.window + 1, 1).t()
 
 
 class GlobalAttention(nn.Module):
@@ -50,10 +102,6 @@ class GlobalAttention(nn.Module):
 
     [CLS] stands just before the first step; its relative position bias is learned per head and per
     bucket of the distance, logarithmic beyond `EXACT` steps so that any length is covered.
-
-    The products are reassociated: the query is carried into the tokens' space and the values are
-    projected after averaging, so no step is ever projected to a key or a value. The result is the
-    same, at 1 / head_dim of the cost.
     """
 
     EXACT, BUCKETS, FARTHEST = 8, 24, 512
@@ -67,25 +115,23 @@ class GlobalAttention(nn.Module):
         self.output = nn.Linear(dim, dim)
         self.position_bias = nn.Parameter(torch.zeros(heads, self.BUCKETS))
 
-    def forward(self, cls: Tensor, tokens: Tensor, valid: Tensor) -> Tensor:
-        """The new [CLS] state (B, d)."""
-        batch, steps, dim = tokens.shape
-        head_dim = dim // self.heads
-        query = self.query(cls).view(batch, self.heads, head_dim) / math.sqrt(head_dim)
-        key_weight = self.key.weight.view(self.heads, head_dim, dim)
-        lifted = torch.einsum("bhk,hkd->bhd", query, key_weight)
-        scores = lifted @ tokens.transpose(1, 2)  # (B, h, T)
-        scores = scores + self.position_bias[:, self._buckets(steps, tokens.device)]
-        weights = scores.masked_fill(~valid[:, None], MASKED).softmax(-1)
-        pooled = weights @ tokens  # (B, h, d)
-        value_weight = self.value.weight.view(self.heads, head_dim, dim)
-        mixed = torch.einsum("bhd,hkd->bhk", pooled, value_weight)
-        return self.output(mixed.reshape(batch, dim))
+    def forward(self, cls: Tensor, steps: Steps) -> Tensor:
+        """What [CLS] gathers from all steps (B, d)."""
+        batch, dim = cls.shape
+        split = (self.heads, dim // self.heads, -1)
+        query = self.query(cls).view(batch, *split[:2]) / math.sqrt(split[1])
+        lifted = torch.einsum("bhk,hkr->bhr", query, steps.through(self.key.weight).view(split))
+        bias = self.position_bias[None, :, self._buckets(steps.values.shape[1], cls.device)]
+        if steps.valid is not None:
+            bias = bias.masked_fill(~steps.valid[:, None], MASKED)
+        pooled = PooledAttention.apply(lifted, steps.values, bias)  # (B, h, r)
+        value = steps.through(self.value.weight).view(split)
+        return self.output(torch.einsum("bhr,hkr->bhk", pooled, value).reshape(batch, dim))
 
     def _buckets(self, steps: int, device: torch.device) -> Tensor:
         distance = torch.arange(steps, device=device)
-        ratio = torch.log(distance.clamp_min(1) / self.EXACT) / math.log(
+        share = torch.log(distance.clamp_min(1) / self.EXACT) / math.log(
             self.FARTHEST / self.EXACT
         )
-        far = self.EXACT + (ratio * (self.BUCKETS - self.EXACT)).long()
+        far = self.EXACT + (share * (self.BUCKETS - self.EXACT)).long()
         return torch.where(distance < self.EXACT, distance, far.clamp_max(self.BUCKETS - 1))

@@ -1,8 +1,8 @@
 """Dropout with cheap random bits in training, and with one fixed mask in a frozen member.
 
 Drawing random numbers is most of what ordinary dropout costs on a CPU. One 64-bit random word
-holds eight 8-bit thresholds, so the drop probability is rounded to a multiple of 1/256 and the
-kept values are scaled by the exact inverse of the realised keep probability: the expectation is
+holds eight 8-bit levels, so the drop probability is rounded to a multiple of 1/256 and the kept
+values are scaled by the exact inverse of the realised keep probability: the expectation is
 unchanged.
 """
 
@@ -25,40 +25,50 @@ class Dropout(nn.Module):
             (batch, time, parameters) share the mask, so a member is one deterministic network.
     """
 
+    fixed_levels: Tensor | None
+
     def __init__(self, probability: float, features: int) -> None:
         super().__init__()
         if not 0.0 <= probability < 1.0:
             raise InputError(f"dropout probability is {probability}, expected a value in [0, 1)")
         self.features = features
-        self.dropped_levels = min(round(probability * LEVELS), LEVELS - 1)
-        self.scale = LEVELS / (LEVELS - self.dropped_levels)
-        self.register_buffer("fixed_mask", None, persistent=False)
+        self.dropped = min(round(probability * LEVELS), LEVELS - 1)
+        self.scale = LEVELS / (LEVELS - self.dropped)
+        self.register_buffer("fixed_levels", None, persistent=False)
 
     @property
     def probability(self) -> float:
         """The realised drop probability."""
-        return self.dropped_levels / LEVELS
+        return self.dropped / LEVELS
+
+    @property
+    def fixed_mask(self) -> Tensor | None:
+        """A member's scaled mask (features,); None elsewhere."""
+        return None if self.fixed_levels is None else self._mask(self.fixed_levels)
 
     def fix(self, rng: np.random.Generator) -> None:
         """Draw the mask that every later pass uses."""
-        kept = rng.integers(0, LEVELS, size=self.features) >= self.dropped_levels
-        mask = torch.from_numpy(kept.astype(np.float32)) * self.scale
-        self.fixed_mask = mask
+        levels = rng.integers(0, LEVELS, size=self.features, dtype=np.uint8)
+        self.fixed_levels = torch.from_numpy(levels)
 
-    def random_mask(self, shape: torch.Size, device: torch.device) -> Tensor:
-        """A fresh boolean keep mask from torch's global generator."""
-        count = shape.numel()
+    def levels(self, rows: int, device: torch.device) -> Tensor | None:
+        """Random bytes (rows, features); those below `dropped` mean drop. None: keep all."""
+        if self.fixed_levels is not None:
+            return self.fixed_levels.expand(rows, -1)
+        if not self.training or self.dropped == 0:
+            return None
+        count = rows * self.features
         words = torch.empty((count + 7) // 8, dtype=torch.int64, device=device)
-        # Without bounds `random_` leaves the sign bit at zero; the full range uses all 64 bits.
+        # Without a lower bound `random_` leaves the sign bit at zero.
         words.random_(torch.iinfo(torch.int64).min, None)
-        return words.view(torch.uint8)[:count].view(shape) >= self.dropped_levels
+        return words.view(torch.uint8)[:count].view(rows, self.features)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if self.fixed_mask is not None:
-            return inputs * self.fixed_mask
-        if not self.training or self.dropped_levels == 0:
-            return inputs
-        return inputs * (self.random_mask(inputs.shape, inputs.device) * self.scale)
+        levels = self.levels(inputs.numel() // self.features, inputs.device)
+        return inputs if levels is None else inputs * self._mask(levels).view_as(inputs)
+
+    def _mask(self, levels: Tensor) -> Tensor:
+        return (levels >= self.dropped) * self.scale
 
     def extra_repr(self) -> str:
         return f"probability={self.probability:.4f}, features={self.features}"

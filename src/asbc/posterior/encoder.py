@@ -1,44 +1,41 @@
 """The Local-Global Transformer encoder: a trajectory of any length to one context vector."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asbc.posterior.attention import GlobalAttention, LocalAttention
+from asbc.posterior.attention import GlobalAttention, LocalAttention, Steps
 from asbc.posterior.dropout import Dropout
+from asbc.posterior.update import Masks, ResidualUpdate
 from asbc.utils.checks import InputError, require, require_shape
 
 
-class FeedForward(nn.Module):
-    """Linear, GELU, dropout, linear, dropout."""
+class ResidualBlock(nn.Module):
+    """Adds what attention gathered, then a feed-forward layer, normalising each (post-norm)."""
 
     def __init__(self, dim: int, hidden: int, dropout: float) -> None:
         super().__init__()
+        self.attention_norm = nn.LayerNorm(dim)
         self.expand = nn.Linear(dim, hidden)
-        self.hidden_dropout = Dropout(dropout, hidden)
         self.contract = nn.Linear(hidden, dim)
+        self.output_norm = nn.LayerNorm(dim)
+        self.attention_dropout = Dropout(dropout, dim)
+        self.hidden_dropout = Dropout(dropout, hidden)
         self.output_dropout = Dropout(dropout, dim)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.hidden_dropout(F.gelu(self.expand(inputs), approximate="tanh"))
-        return self.output_dropout(self.contract(hidden))
-
-
-class Block(nn.Module):
-    """Attention and feed-forward, each added to its input and normalised (post-norm)."""
-
-    def __init__(self, attention: nn.Module, dim: int, hidden: int, dropout: float) -> None:
-        super().__init__()
-        self.attention = attention
-        self.attention_dropout = Dropout(dropout, dim)
-        self.attention_norm = nn.LayerNorm(dim)
-        self.feed_forward = FeedForward(dim, hidden, dropout)
-        self.output_norm = nn.LayerNorm(dim)
-
-    def forward(self, state: Tensor, *attended: Tensor) -> Tensor:
-        mixed = self.attention_dropout(self.attention(state, *attended))
-        state = self.attention_norm(state + mixed)
-        return self.output_norm(state + self.feed_forward(state))
+    def forward(self, state: Tensor, gathered: Tensor) -> Tensor:
+        """The new state, from the old and from what attention gathered; all (..., d)."""
+        rows = state.reshape(-1, state.shape[-1])
+        masks = Masks(
+            self.attention_dropout.levels(len(rows), rows.device),
+            self.hidden_dropout.levels(len(rows), rows.device),
+            self.output_dropout.levels(len(rows), rows.device),
+            self.hidden_dropout.dropped,
+            self.hidden_dropout.scale,
+        )
+        parts = (self.attention_norm, self.expand, self.contract, self.output_norm)
+        weights = [tensor for part in parts for tensor in (part.weight, part.bias)]
+        update = ResidualUpdate.apply(rows, gathered.reshape(rows.shape), *weights, masks)
+        return update.view(state.shape)
 
 
 class LocalGlobalEncoder(nn.Module):
@@ -82,13 +79,17 @@ class LocalGlobalEncoder(nn.Module):
         hidden = ffn_expansion * model_dim
         self.input_projection = nn.Linear(input_dim, model_dim, bias=False)
         self.cls = nn.Parameter(0.02 * torch.randn(model_dim))
-        self.local_blocks = nn.ModuleList(
-            Block(LocalAttention(model_dim, heads, local_window), model_dim, hidden, dropout)
-            for _ in range(layers - 1)
+        self.local_attention = nn.ModuleList(
+            LocalAttention(model_dim, heads, local_window) for _ in range(layers - 1)
         )
-        self.global_blocks = nn.ModuleList(
-            Block(GlobalAttention(model_dim, heads), model_dim, hidden, dropout)
-            for _ in range(layers)
+        self.local_update = nn.ModuleList(
+            ResidualBlock(model_dim, hidden, dropout) for _ in range(layers - 1)
+        )
+        self.global_attention = nn.ModuleList(
+            GlobalAttention(model_dim, heads) for _ in range(layers)
+        )
+        self.global_update = nn.ModuleList(
+            ResidualBlock(model_dim, hidden, dropout) for _ in range(layers)
         )
 
     def forward(self, states: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -102,21 +103,22 @@ class LocalGlobalEncoder(nn.Module):
             Context vectors (B, d).
         """
         require_shape("states", states, (None, None, self.input_dim))
-        valid = self._valid(states, lengths)
-        # Padding may hold anything, NaN included.
-        tokens = self.input_projection(states.masked_fill(~valid[..., None], 0.0))
+        valid = None if lengths is None else self._valid(states, lengths)
+        if valid is not None:  # padding may hold anything, NaN included
+            states = states.masked_fill(~valid[..., None], 0.0)
+        steps = Steps(states, self.input_projection.weight, valid)
         cls = self.cls.expand(len(states), -1)
-        for index, global_block in enumerate(self.global_blocks):
-            cls = global_block(cls, tokens, valid)
-            if index < len(self.local_blocks):
-                tokens = self.local_blocks[index](tokens, valid)
+        for layer, attention in enumerate(self.global_attention):
+            cls = self.global_update[layer](cls, attention(cls, steps))
+            if layer < len(self.local_attention):
+                gathered = self.local_attention[layer](steps)
+                tokens = self.local_update[layer](steps.tokens(), gathered)
+                steps = Steps(tokens, None, valid)
         return cls
 
     @staticmethod
-    def _valid(states: Tensor, lengths: Tensor | None) -> Tensor:
+    def _valid(states: Tensor, lengths: Tensor) -> Tensor:
         batch, steps = states.shape[:2]
-        if lengths is None:
-            return torch.ones(batch, steps, dtype=torch.bool, device=states.device)
         require_shape("lengths", lengths, (batch,))
         require("lengths", lengths, (lengths > 0) & (lengths <= steps), f"between 1 and {steps}")
         return torch.arange(steps, device=states.device) < lengths[:, None]

@@ -23,7 +23,9 @@ class PriorLike(Protocol):
     """What the posterior needs to know of a prior; `asbc.simulator.Prior` provides it."""
 
     names: tuple[str, ...]
-    dim: int
+
+    @property
+    def dim(self) -> int: ...
 
     def icdf(self, u: Tensor) -> Tensor: ...
 

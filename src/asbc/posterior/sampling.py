@@ -13,7 +13,8 @@ from asbc.utils.random import standard_normal, uniform
 class Support(Protocol):
     """The part of a prior that redraws need."""
 
-    dim: int
+    @property
+    def dim(self) -> int: ...
 
     def icdf(self, u: Tensor) -> Tensor: ...
 
