@@ -262,5 +262,8 @@ def _markings(positions: Sequence[float] | np.ndarray) -> str:
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:
-    options = pa.csv.WriteOptions(quoting_style="none")
-    pa.csv.write_csv(pa.Table.from_pandas(table, preserve_index=False), path, options)
+    # The header by hand: pyarrow quotes it, highD does not.
+    options = pa.csv.WriteOptions(include_header=False, quoting_style="none")
+    with path.open("wb") as file:
+        file.write((",".join(table.columns) + "\n").encode())
+        pa.csv.write_csv(pa.Table.from_pandas(table, preserve_index=False), file, options)

@@ -1,0 +1,62 @@
+"""Every data config composes, and builds a source whose settings are the documented defaults."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from asbc.data.highd import HighD
+from asbc.data.ngsim import NGSIM
+from asbc.data.pairs import PairsFile
+from asbc.data.source import DataSource
+from asbc.data.synthetic import Synthetic
+
+CONF = Path(__file__).parents[2] / "conf"
+GROUPS = {
+    "synthetic": (Synthetic, []),
+    "highd": (HighD, ["data.root=DIR"]),
+    "ngsim": (NGSIM, ["data.root=FILE"]),
+    "pairs": (PairsFile, ["data.path=FILE"]),
+}
+
+
+def build(group: str, overrides: list[str]) -> DataSource:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return instantiate(compose(f"data/{group}", overrides=overrides).data)
+
+
+def test_every_file_is_tested():
+    assert {path.stem for path in (CONF / "data").glob("*.yaml")} == set(GROUPS)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_configs_state_the_defaults(group, monkeypatch):
+    monkeypatch.delenv("ASBC_CACHE", raising=False)
+    kind, overrides = GROUPS[group]
+    source = build(group, overrides)
+    assert type(source) is kind
+    written = OmegaConf.load(CONF / "data" / f"{group}.yaml")
+    assert {field.name for field in fields(kind)} == set(written) - {"_target_", "_convert_"}
+    given = {name.split("=")[0].removeprefix("data."): name.split("=")[1] for name in overrides}
+    for name, value in vars(kind(**given)).items():
+        found = getattr(source, name)
+        assert (list(found) if isinstance(found, (list, tuple)) else found) == (
+            list(value) if isinstance(value, (list, tuple)) else value
+        )
+        assert not OmegaConf.is_config(found)
+
+
+def test_overrides_and_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("ASBC_CACHE", str(tmp_path))
+    source = build("highd", ["data.root=DIR", "data.context_steps=50", "data.split=[0.5,0.2,0.3]"])
+    assert (source.context_steps, source.cache_dir) == (50, str(tmp_path))
+    assert list(source.split) == [0.5, 0.2, 0.3]
+
+
+def test_pairs_file_through_its_config(make_table, tmp_path):
+    make_table(pairs=10).to_csv(tmp_path / "mine.csv", index=False)
+    splits = build("pairs", [f"data.path={tmp_path / 'mine.csv'}"]).splits()
+    assert [len(p) for p in (splits.train, splits.validation, splits.test)] == [6, 1, 3]
