@@ -77,7 +77,8 @@ class Augmentation:
         draws = standard_normal(rng, count, bins, 2)
         spectrum = torch.zeros(count, len(frequency), dtype=torch.complex64)
         # Each bin carries variance 4 c^2 / steps^2 of a real signal.
-        spectrum[:, inside] = torch.view_as_complex(draws) * steps / (2 * max(bins, 1) ** 0.5)
+        unit = torch.complex(draws[..., 0], draws[..., 1])
+        spectrum[:, inside] = unit * steps / (2 * max(bins, 1) ** 0.5)
         noise = self.vel_jitter * torch.fft.irfft(spectrum, n=steps)
         acceleration = acceleration_of(noise, dt)
         largest = acceleration.abs().amax(dim=1, keepdim=True).clamp(min=1e-12)
