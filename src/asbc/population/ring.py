@@ -1,0 +1,124 @@
+"""Traffic of many drivers on a ring road, vectorised over replications.
+
+The setting is that of the ring experiments in the Bayesian IDM literature: 32 vehicles on a circle
+of 137 m radius. Nobody leads, so waves come from the drivers themselves.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asbc.simulator import Simulator
+from asbc.simulator.simulator import SMALLEST_GAP
+from asbc.utils.checks import InputError, require_shape
+from asbc.utils.progress import progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring:
+    """The road and how it starts.
+
+    Args:
+        radius: of the circle (m).
+        vehicle_length: of every vehicle (m).
+        initial_speed: of every vehicle (m/s); the law lowers it at once where gaps are too small.
+        duration: simulated time (s).
+    """
+
+    radius: float = 137.0
+    vehicle_length: float = 5.0
+    initial_speed: float = 11.6
+    duration: float = 3000.0
+
+    def __post_init__(self) -> None:
+        for name in ("radius", "vehicle_length", "duration"):
+            if not getattr(self, name) > 0:
+                raise InputError(
+                    f"scenario.{name}={getattr(self, name)}; expected a positive number"
+                )
+        if self.initial_speed < 0:
+            raise InputError(f"scenario.initial_speed={self.initial_speed}; expected 0 or more")
+
+    @property
+    def length(self) -> float:
+        """Circumference (m)."""
+        return 2 * math.pi * self.radius
+
+
+@dataclass(frozen=True)
+class RingTraffic:
+    """What happened: vehicle i follows vehicle i + 1, the last one the first.
+
+    Attributes:
+        ring: the road.
+        dt: time step (s).
+        position: (replication, step, vehicle) m along the ring, in [0, ring.length).
+        speed: (replication, step, vehicle) m/s.
+        collided: (replication, vehicle) whether the vehicle ever touched the one ahead.
+    """
+
+    ring: Ring
+    dt: float
+    position: Tensor
+    speed: Tensor
+    collided: Tensor
+
+    @property
+    def density(self) -> float:
+        """Vehicles per metre."""
+        return self.speed.shape[-1] / self.ring.length
+
+    def after(self, seconds: float) -> "RingTraffic":
+        """The same traffic without its first `seconds`."""
+        first = round(seconds / self.dt)
+        return RingTraffic(
+            self.ring, self.dt, self.position[:, first:], self.speed[:, first:], self.collided
+        )
+
+
+@torch.no_grad()
+def simulate_ring(
+    simulator: Simulator, theta: Tensor, ring: Ring, rng: np.random.Generator
+) -> RingTraffic:
+    """Drive `theta` (replication, vehicle, dim) around the ring, residuals included."""
+    require_shape("theta", theta, (None, None, simulator.dim))
+    replications, vehicles, _ = theta.shape
+    spacing = ring.length / vehicles
+    if spacing <= ring.vehicle_length:
+        raise InputError(
+            f"{vehicles} vehicles of {ring.vehicle_length:g} m do not fit on a ring of "
+            f"{ring.length:.0f} m; lower scenario.vehicles"
+        )
+    dt, steps = simulator.dt, round(ring.duration / simulator.dt) + 1
+    residual = _residuals(simulator, theta, steps, rng)
+    theta = theta.double()  # positions add up over kilometres
+    position = (torch.arange(vehicles) * spacing).double().expand(replications, -1)
+    speed = torch.full_like(position, ring.initial_speed)
+    gap = torch.full_like(position, spacing - ring.vehicle_length)
+    positions, speeds = [position], [speed]
+    collided = torch.zeros_like(position, dtype=torch.bool)
+    for step in progress(range(steps - 1), f"ring of {vehicles}", total=steps - 1):
+        approach = speed - speed.roll(-1, dims=1)
+        law = simulator.law.acceleration(theta, gap.clamp_min(SMALLEST_GAP), speed, approach)
+        acceleration = (law + residual[step]).clamp(*simulator.acceleration_bounds)
+        next_speed = (speed + acceleration * dt).clamp_min(0)
+        travelled = simulator.kinematics.follower_distance(speed, next_speed, dt)
+        gap = gap + travelled.roll(-1, dims=1) - travelled
+        position, speed = position + travelled, next_speed
+        collided |= gap <= 0
+        positions.append(position % ring.length)
+        speeds.append(speed)
+    stacked = [torch.stack(series, dim=1).float() for series in (positions, speeds)]
+    return RingTraffic(ring, dt, stacked[0], stacked[1], collided)
+
+
+def _residuals(
+    simulator: Simulator, theta: Tensor, steps: int, rng: np.random.Generator
+) -> Tensor:
+    """(step, replication, vehicle): every vehicle has a residual process of its own."""
+    hyper = theta[..., len(simulator.law.parameters) :].flatten(0, 1).float()
+    drawn = simulator.residual.sample(hyper, steps, simulator.dt, rng)
+    return drawn.t().reshape(steps, *theta.shape[:2]).double()
