@@ -21,7 +21,8 @@ HARD_BRAKING = -3.0  # m/s^2
 MEASURES = {
     "min_ttc": "minimum time to collision (s)",
     "time_headway": "median time headway (s)",
-    "hard_braking": "share of steps braking harder than 3 m/s²",
+    "strongest_braking": "lowest acceleration (m/s²)",
+    "hard_braking": "share of steps below -3 m/s²",
 }
 
 
@@ -65,6 +66,7 @@ def driving_measures(
     return {
         "min_ttc": min_time_to_collision(gap, approach_rate),
         "time_headway": time_headway(gap, speed),
+        "strongest_braking": acceleration.amin(dim=-1),
         "hard_braking": hard_braking_share(acceleration),
     }
 

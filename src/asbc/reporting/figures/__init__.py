@@ -1,0 +1,1 @@
+"""Figures, one file each: functions from results to a matplotlib Figure, no files, no globals."""

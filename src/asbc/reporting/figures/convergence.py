@@ -1,0 +1,58 @@
+"""Fig. 5 of the paper: how a run develops over the rounds of its active loop."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from asbc.reporting.figures.style import COLOURS, DOUBLE, LINES, MARKERS, cycle, new_figure, style
+
+# Column of rounds.csv -> what it is; scores need the validation monitor.
+PANELS = {
+    "loss": "hold-out loss",
+    "validation_rmse": "RMSE, mean of $s, v, a$",
+    "validation_es": "Energy Score, mean of $s, v, a$",
+}
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """The rounds of one run and the round whose weights were kept."""
+
+    rounds: pd.DataFrame
+    selected: int
+
+
+def convergence(runs: Mapping[str, Convergence]) -> Figure:
+    """Hold-out loss and, where recorded, real validation scores against the round."""
+    shown = {
+        column: title
+        for column, title in PANELS.items()
+        if any(column in run.rounds for run in runs.values())
+    }
+    with style():
+        figure = new_figure(DOUBLE * max(0.5, len(shown) / 3), 2.5)
+        axes = figure.subplots(1, len(shown), squeeze=False)[0]
+        for ax, (column, title) in zip(axes, shown.items(), strict=True):
+            for i, (label, run) in enumerate(runs.items()):
+                colour = cycle(COLOURS, i)
+                if column not in run.rounds:
+                    continue
+                ax.plot(
+                    run.rounds["round"],
+                    run.rounds[column],
+                    color=colour,
+                    linestyle=cycle(LINES, i),
+                    marker=cycle(MARKERS, i),
+                    ms=4,
+                    label=label,
+                )
+                ax.axvline(run.selected, color=colour, linestyle=(0, (4, 3)), lw=1)
+            ax.set_xlabel("round (dashed: selected)")
+            ax.set_ylabel(title)
+            ax.xaxis.get_major_locator().set_params(integer=True)
+        if len(runs) > 1:
+            handles, labels = axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return figure

@@ -1,0 +1,59 @@
+"""Fig. 3 of the paper: per-window error distributions."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from asbc.reporting.figures.style import COLOURS, DOUBLE, HATCHES, LABELS, cycle, new_figure, style
+
+ROWS = {"es": "Energy Score", "rmse": "RMSE"}
+
+
+def error_distributions(windows: Mapping[str, pd.DataFrame]) -> Figure:
+    """Boxes of ES and RMSE over windows, per variable and method.
+
+    Args:
+        windows: by method, the rows of `windows.parquet` of one protocol.
+    """
+    with style():
+        figure = new_figure(DOUBLE, 3.6 + 0.12 * len(windows))
+        axes = figure.subplots(2, 3)
+        for row, (score, title) in enumerate(ROWS.items()):
+            for column, variable in enumerate("sva"):
+                ax = axes[row, column]
+                _boxes(ax, {m: table[f"{score}_{variable}"] for m, table in windows.items()})
+                if row == 0:
+                    ax.set_title(LABELS[variable])
+                if column == 0:
+                    ax.set_ylabel(f"({'ab'[row]}) {title}")
+        if len(windows) > 1:
+            handles = [axes[0, 0].patches[i] for i in range(len(windows))]
+            figure.legend(handles, list(windows), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _boxes(ax: Axes, values: Mapping[str, pd.Series]) -> None:
+    boxes = ax.boxplot(
+        [series.to_numpy() for series in values.values()],
+        whis=(5, 95),
+        showfliers=False,
+        widths=0.6,
+        patch_artist=True,
+        medianprops={"color": "black", "linewidth": 1.4},
+    )
+    for i, patch in enumerate(boxes["boxes"]):
+        patch.set(facecolor=cycle(COLOURS, i), alpha=0.75, hatch=cycle(HATCHES, i))
+    for i, series in enumerate(values.values()):
+        ax.annotate(
+            f"{series.median():.2f}",
+            (i + 1, series.quantile(0.95)),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            fontsize=7,
+        )
+    ax.set_ylim(0, 1.12 * float(max(series.quantile(0.95) for series in values.values())))
+    ax.set_xticks([])
+    ax.grid(axis="x", visible=False)

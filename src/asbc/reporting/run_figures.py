@@ -1,0 +1,158 @@
+"""All figures of one evaluation, drawn and saved, with captions."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from asbc.evaluation.results import Evaluation
+from asbc.evaluation.summary import pair_ranking
+from asbc.reporting.figures.case_study import case_study
+from asbc.reporting.figures.convergence import Convergence, convergence
+from asbc.reporting.figures.errors import error_distributions
+from asbc.reporting.figures.posterior_checks import (
+    contraction_boxes,
+    coverage_curves,
+    novelty_histogram,
+    rank_ecdfs,
+    recovery_scatter,
+)
+from asbc.reporting.figures.predictions import driving_measures, predictive_calibration
+from asbc.reporting.figures.style import save_figure
+from asbc.reporting.html import Picture
+
+PROTOCOL_TITLES = {"all_windows": "all windows", "after_context": "after the context"}
+
+
+def main_protocol(windows: pd.DataFrame) -> str:
+    """The protocol to show where only one fits: after the context, if there is any window."""
+    return "after_context" if windows["after_context"].any() else "all_windows"
+
+
+def draw_predictions(evaluation: Evaluation, folder: Path) -> list[Picture]:
+    """Error distributions, honesty of the intervals, driving measures."""
+    windows = evaluation.windows
+    protocol = main_protocol(windows)
+    rows = windows[protocol].to_numpy()
+    where = f"Windows {PROTOCOL_TITLES[protocol]}."
+    return _save(
+        folder,
+        (
+            "error_distributions",
+            error_distributions(
+                {
+                    title: windows[windows[name]]
+                    for name, title in PROTOCOL_TITLES.items()
+                    if windows[name].any()
+                }
+            ),
+            "Per-window errors. Boxes: quartiles and median (written above); whiskers: 5% to 95%.",
+        ),
+        (
+            "predictive_calibration",
+            predictive_calibration(windows[rows]),
+            f"{where} Left: where the observation falls in the predictive distribution at the "
+            "window's end; flat is right, a U means intervals that are too narrow. Right: share "
+            "of all observed steps inside central intervals; on the line is right.",
+        ),
+        (
+            "driving_measures",
+            driving_measures(
+                windows[rows], {name: x[rows] for name, x in evaluation.simulated.items()}
+            ),
+            f"{where} Is simulated driving like observed driving? Curves should agree.",
+        ),
+    )
+
+
+def draw_posterior(evaluation: Evaluation, folder: Path) -> list[Picture]:
+    """Calibration on simulated drivers and novelty of the real ones, where there are any."""
+    if evaluation.checks is None or evaluation.novelty is None or evaluation.distance is None:
+        return []
+    checks = evaluation.checks
+    count = len(checks.truth)
+    return _save(
+        folder,
+        (
+            "sbc_ranks",
+            rank_ecdfs(checks),
+            f"Simulation-based calibration on {count} simulated drivers. A curve that leaves the "
+            "grey band is evidence that this parameter's posterior is wrong; all bands together "
+            "hold a correct posterior with 95% probability.",
+        ),
+        (
+            "expected_coverage",
+            coverage_curves(checks),
+            "How often credible regions hold the true parameters. Below the line: overconfident.",
+        ),
+        (
+            "contraction",
+            contraction_boxes(checks),
+            "Share of the prior's variance removed by one context; 0 means nothing was learned.",
+        ),
+        ("recovery", recovery_scatter(checks), "Posterior mean against the true parameter."),
+        (
+            "novelty",
+            novelty_histogram(evaluation.novelty, evaluation.distance),
+            "How unlike the training simulations each driver's context is, in the encoder's "
+            "space. Right of the dashed line: less like them than 99% of simulations.",
+        ),
+    )
+
+
+def draw_cases(evaluation: Evaluation, label: str, folder: Path) -> list[Picture]:
+    """The best, median and worst pair by mean Energy Score, and the pairs asked for."""
+    cases = evaluation.cases
+    chosen = case_pairs(evaluation)
+    return _save(
+        folder,
+        *(
+            (
+                f"case_{_file_name(name)}",
+                case_study({label: cases}, pair),
+                f"Pair {pair} ({name}): a 10 s window with the 95% prediction interval, the "
+                "posterior from its context, and the parameters' correlations.",
+            )
+            for name, pair in chosen.items()
+        ),
+    )
+
+
+def case_pairs(evaluation: Evaluation) -> dict[str, str]:
+    """Pairs to show by why they are shown."""
+    windows = evaluation.windows
+    ranking = pair_ranking(windows[windows[main_protocol(windows)]])
+    order = [str(name) for name in ranking.index]
+    chosen = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
+    for pair in evaluation.metrics["settings"]["pairs"]:
+        chosen[f"pair {pair}"] = str(evaluation.cases.pair_id[evaluation.cases.index(pair)])
+    return chosen
+
+
+def draw_rounds(label: str, rounds: Convergence | None, folder: Path) -> list[Picture]:
+    """The run's convergence, where it has rounds."""
+    if rounds is None:
+        return []
+    figure = convergence({label: rounds})
+    return _save(folder, ("convergence", figure, "The active loop, round by round."))
+
+
+def _save(folder: Path, *figures: tuple[str, Figure, str]) -> list[Picture]:
+    return [
+        Picture(save_figure(figure, folder, name), caption) for name, figure, caption in figures
+    ]
+
+
+def _file_name(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text)
+
+
+def all_pictures(
+    evaluation: Evaluation, label: str, rounds: Convergence | None, folder: Path
+) -> Iterator[tuple[str, list[Picture]]]:
+    """Every figure of a run under the heading it belongs to."""
+    yield "Predictions", draw_predictions(evaluation, folder)
+    yield "Case studies", draw_cases(evaluation, label, folder)
+    yield "The posterior itself", draw_posterior(evaluation, folder)
+    yield "Training", draw_rounds(label, rounds, folder)

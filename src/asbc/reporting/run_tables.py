@@ -1,0 +1,121 @@
+"""The tables of a run's report, from the content of its metrics.json."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from asbc.data.summary import QUANTITIES, DataSummary
+from asbc.evaluation.driving import MEASURES
+from asbc.reporting.paper import METRICS, PAPER_ROWS
+from asbc.reporting.run_figures import PROTOCOL_TITLES
+from asbc.reporting.text_tables import TextTable, number
+
+HEADER = ("", "RMSE s", "RMSE v", "RMSE a", "ES s", "ES v", "ES a")
+COVERAGE = ("coverage95_s", "coverage95_v", "coverage95_a")
+
+
+def headline_table(metrics: Mapping[str, Any], method: str) -> TextTable:
+    """Both protocols with intervals and coverage, above the paper's rows."""
+    rows: list[list[str]] = []
+    for name, title in PROTOCOL_TITLES.items():
+        scores = metrics[name]
+        label = f"{method}, {title} ({scores['n_windows']})"
+        rows.append([label, *(number(scores[m]) for m in METRICS)])
+        if scores["n_windows"]:
+            ends = scores["interval95"]
+            rows[-1] += [f"{scores[m]:.0%}" for m in COVERAGE]
+            rows.append(["", *(_interval(ends[m]) for m in (*METRICS, *COVERAGE))])
+        else:
+            rows[-1] += ["–"] * 3
+    rule = len(rows)
+    for row in PAPER_ROWS:
+        spread = row.sd or (None,) * len(METRICS)
+        cells = [
+            number(m) + (f" ± {number(s)}" if s else "")
+            for m, s in zip(row.mean, spread, strict=True)
+        ]
+        rows.append([f"paper (highD): {row.label}", *cells, "–", "–", "–"])
+    return TextTable((*HEADER, "95% cover s", "v", "a"), rows, rules=(rule,))
+
+
+def driving_table(metrics: Mapping[str, Any]) -> TextTable:
+    """Simulated against observed driving, and the share of simulated collisions."""
+    name = "after_context" if metrics["after_context"]["n_windows"] else "all_windows"
+    scores = metrics[name]
+    rows = [
+        [
+            title,
+            *(number(scores["driving"][key][c]) for c in ("simulated_mean", "observed_mean")),
+            *(number(scores["driving"][key][c]) for c in ("wasserstein", "ks")),
+        ]
+        for key, title in MEASURES.items()
+    ]
+    rows.append(["share of drives with a collision", number(scores["collision_rate"]), "0"])
+    rows[-1] += ["–", "–"]
+    return TextTable(
+        (
+            f"driving, windows {PROTOCOL_TITLES[name]}",
+            "simulated",
+            "observed",
+            "Wasserstein",
+            "KS",
+        ),
+        rows,
+    )
+
+
+def posterior_tables(metrics: Mapping[str, Any]) -> list[TextTable]:
+    """Checks per parameter on simulated drivers, and on data whose parameters are known."""
+    tables = []
+    columns = ("contraction", "correlation", "rmse", "coverage50", "coverage95", "sbc_p_value")
+    titles = ("contraction", "r(mean, truth)", "RMSE", "50% cover", "95% cover", "SBC p")
+    checks = metrics.get("simulated_drivers")
+    if checks:
+        rows = [
+            [name, *(number(values[c]) for c in columns)]
+            for name, values in checks["parameters"].items()
+        ]
+        tables.append(TextTable((f"{checks['n_drivers']} simulated drivers", *titles), rows))
+    known = metrics.get("recovery")
+    if known:
+        shown = [c for c in columns if c in next(iter(known.values()))]
+        rows = [[name, *(number(values[c]) for c in shown)] for name, values in known.items()]
+        names = [titles[columns.index(c)] for c in shown]
+        tables.append(TextTable(("drivers of the data", *names), rows))
+    return tables
+
+
+def data_tables(data: DataSummary) -> list[TextTable]:
+    """Counts per split and ranges per quantity."""
+    splits = [
+        [name, *(f"{count[c]:.0f}" for c in ("pairs", "followers")), f"{count['hours']:.2f}"]
+        for name, count in data.splits.items()
+    ]
+    ranges = [
+        [f"{name} ({unit})", *(number(value) for value in data.ranges[name])]
+        for name, unit in QUANTITIES.items()
+    ]
+    return [
+        TextTable(("split", "pairs", "followers", "hours"), splits),
+        TextTable(("quantity", "min", "5%", "median", "95%", "max"), ranges),
+    ]
+
+
+def settings_table(config: Mapping[str, Any]) -> TextTable:
+    """Every setting by its full name."""
+    return TextTable(("setting", "value"), [[k, v] for k, v in _flatten(config)])
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            rows += _flatten(value, f"{name}.")
+        else:
+            rows.append((name, value if isinstance(value, str) else json.dumps(value)))
+    return rows
+
+
+def _interval(ends: list[float]) -> str:
+    return f"[{number(ends[0])}, {number(ends[1])}]"
