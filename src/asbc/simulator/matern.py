@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 from torch import Tensor
-from torch.special import log_ndtr
+from torch.special import erfcx
 
 from asbc.simulator import state_space
 from asbc.simulator.residual import Prefix, censored_log_prob
@@ -126,10 +126,11 @@ def _innovation(
     lower, upper = (
         torch.zeros_like(z, dtype=torch.bool) if m is None else m for m in (lower, upper)
     )
-    # Moments of a normal known to lie below (above) z; `side` mirrors the second case.
+    # Moments of a normal known to lie below (above) z; `side` mirrors the second case. The ratio
+    # of density to probability is written with erfcx, which does not underflow in the tail.
     side = torch.where(upper, -1.0, 1.0).to(z)
-    bound = side * z
-    ratio = torch.exp(-0.5 * z.square() - 0.5 * math.log(2 * math.pi) - log_ndtr(bound))
+    bound = (side * z).clamp_max(30)
+    ratio = math.sqrt(2 / math.pi) / erfcx(-bound / math.sqrt(2))
     censored = lower | upper
     shift = torch.where(censored, -side * ratio, z)
     shrink = torch.where(censored, (ratio * (ratio + bound)).clamp(0, 1), torch.ones_like(z))

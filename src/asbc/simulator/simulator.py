@@ -157,6 +157,10 @@ class Simulator:
         Returns:
             (..., T) with an observed acceleration, else (..., T - 1).
         """
+        if theta.shape[-1] != self.dim:
+            raise InputError(f"theta has shape {tuple(theta.shape)}, expected (..., {self.dim})")
+        if states.ndim < 2 or states.shape[-1] != 3:
+            raise InputError(f"states has shape {tuple(states.shape)}, expected (..., steps, 3)")
         if acceleration is None:
             acceleration = states[..., 1].diff(dim=-1) / self.dt
             states = states[..., :-1, :]
@@ -206,13 +210,17 @@ class Simulator:
         require_shape("gap", gap, (batch,))
         require_shape("speed", speed, (batch,))
         self._check_support(theta)
+        if leader_speed.shape[1] == 0:
+            raise InputError("leader_speed has no time steps, expected one at least")
         finite = leader_speed < torch.inf
         require("leader_speed", leader_speed, finite & (leader_speed >= 0), "0 or more (m/s)")
         require("gap", gap, (gap > 0) & (gap < torch.inf), "a positive number (metres)")
         require("speed", speed, (speed >= 0) & (speed < torch.inf), "0 or more (m/s)")
         if prefix is not None:
-            require_shape("prefix.residuals", prefix.residuals, (batch, None))
-            require_shape("prefix.observed", prefix.observed, tuple(prefix.residuals.shape))
+            values, observed = prefix.residuals, prefix.observed
+            require_shape("prefix.residuals", values, (batch, None))
+            require_shape("prefix.observed", observed, tuple(values.shape))
+            require("prefix.residuals", values, values.isfinite() | ~observed, "a finite number")
 
     def _check_support(self, theta: Tensor) -> None:
         inside = self.prior.inside(theta)
