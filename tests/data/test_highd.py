@@ -1,6 +1,8 @@
 """The highD loader on a hand-made recording with known positions."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -149,3 +151,28 @@ def test_standstill_noise_is_raised_to_zero_and_counted(write_highd, load):
     pairs = source.pairs()
     assert pairs.pair(pairs.pair_id.index("01/7-11@0.0"))["speed"][100] == 0
     assert source._prepared.drops["speed samples slightly below 0 set to 0"] == 1
+
+
+@pytest.mark.slow
+def test_memory_stays_bounded(write_highd, load, tmp_path):
+    """A recording of about 100 MB needs far less than its share of 4 GB per 400 MB."""
+    root = write_highd("big", shuffle=None)
+    tracks, meta = (pd.read_csv(root / f"01_{kind}.csv") for kind in ("tracks", "tracksMeta"))
+    metas = []
+    with (root / "01_tracks.csv").open("w") as file:
+        for copy in range(130):
+            for column in ("id", "precedingId"):
+                known = tracks[column] > 0
+                tracks.loc[known, column] += 100
+            tracks.to_csv(file, index=False, header=copy == 0)
+            metas.append(meta.assign(id=meta["id"] + 100 * (copy + 1)))
+    pd.concat(metas).to_csv(root / "01_tracksMeta.csv", index=False)
+    assert (root / "01_tracks.csv").stat().st_size > 90e6
+    program = (
+        "import resource; from asbc.data.highd import HighD; start = resource.getrusage"
+        "(resource.RUSAGE_SELF).ru_maxrss; "
+        f"HighD(root={str(root)!r}, cache_dir={str(tmp_path / 'c')!r}).pairs(); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start)"
+    )
+    used = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert int(used.stdout) / 1024 < 700, used.stderr  # MB

@@ -1,6 +1,6 @@
 """Car-following segments out of a recording: who follows whom, and for how long."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import pandas as pd
 
 from asbc.data.segments import count_drops, min_samples, short_reason, whole_factor
 from asbc.data.source import Loaded
-from asbc.data.table import describe_row
+from asbc.data.table import describe_row, validate_pairs
 from asbc.utils.checks import InputError
 
 # Tracking noise at standstill; anything faster backwards is a wrong sign or a wrong track.
@@ -75,6 +75,15 @@ def extract_pairs(
     table = _table(data, rows, leader_row[rows], segment[rows])
     table, mended = _mend(table, data.source, skip_defects)
     return Loaded(table.reset_index(drop=True), count_drops(drops, mended))
+
+
+def combine(parts: Sequence[Loaded], source: str) -> Loaded:
+    """The pairs of all recordings in one validated table, and all that was dropped."""
+    tables = [part.table for part in parts if not part.table.empty]
+    drops = count_drops(*(part.drops for part in parts))
+    if not tables:
+        return Loaded(pd.DataFrame(), drops)
+    return Loaded(validate_pairs(pd.concat(tables, ignore_index=True), source), drops)
 
 
 def _frame_step(data: Following) -> int:

@@ -10,10 +10,9 @@ import pandas as pd
 import pyarrow as pa
 
 from asbc.data.cache import cached_table, file_stamps
-from asbc.data.following import Following, extract_pairs
-from asbc.data.segments import count_drops
+from asbc.data.following import Following, combine, extract_pairs
 from asbc.data.source import DataSource, Loaded
-from asbc.data.table import require_numbers, validate_pairs
+from asbc.data.table import require_numbers
 from asbc.data.text import read_csv_columns
 from asbc.utils.checks import InputError
 from asbc.utils.progress import progress
@@ -75,17 +74,10 @@ class HighD(DataSource):
     def _read(self, recordings: Sequence[RecordingFiles]) -> Loaded:
         # One recording in memory at a time; what stays is the few segments long enough to keep.
         parts = [
-            extract_pairs(
-                read_recording(files),
-                self.dt,
-                self.min_duration,
-                self.skip_defects,
-            )
+            extract_pairs(read_recording(files), self.dt, self.min_duration, self.skip_defects)
             for files in progress(recordings, "highD recordings")
         ]
-        table = pd.concat([part.table for part in parts], ignore_index=True)
-        drops = count_drops(*(part.drops for part in parts))
-        return Loaded(table if table.empty else validate_pairs(table, self.description), drops)
+        return combine(parts, self.description)
 
 
 def find_recordings(root: str | Path) -> list[RecordingFiles]:

@@ -13,11 +13,10 @@ import pandas as pd
 import pyarrow as pa
 
 from asbc.data.cache import cached_table, file_stamps
-from asbc.data.following import Following, extract_pairs
-from asbc.data.segments import count_drops
+from asbc.data.following import Following, combine, extract_pairs
 from asbc.data.smoothing import savitzky_golay
 from asbc.data.source import DataSource, Loaded
-from asbc.data.table import require_numbers, validate_pairs
+from asbc.data.table import require_numbers
 from asbc.data.text import header, read_csv_columns, read_spaced_columns
 from asbc.utils.checks import InputError
 from asbc.utils.progress import progress
@@ -35,6 +34,7 @@ NEEDED = (
     *("vehicle_id", "frame_id", "global_time", "local_y", "v_length"),
     *("v_class", "v_vel", "v_acc", "preceding"),
 )
+REPEATED = "rows that repeat another exactly"
 CLASSES = {1: "motorcycle", 2: "car", 3: "truck"}
 
 
@@ -76,17 +76,17 @@ class NGSIM(DataSource):
     def _read(self, files: Sequence[Path]) -> Loaded:
         parts = []
         for path in progress(files, "NGSIM files"):
-            rows, drops = _clean(read_file(path), self.locations)
-            parts.append(Loaded(pd.DataFrame(), drops))
-            for recording in split_recordings(rows, path):
+            rows, elsewhere = _at_sites(read_file(path), self.locations)
+            parts.append(Loaded(pd.DataFrame(), elsewhere))
+            for name, part in split_recordings(rows, path.stem):
+                # The portal's file repeats some rows exactly; that is no conflict.
+                repeated = part.duplicated()
+                recording = _following(part[~repeated], name, path)
                 if self.smoothing is not None:
                     recording = savitzky_golay(recording, self.smoothing)
-                parts.append(
-                    extract_pairs(recording, self.dt, self.min_duration, self.skip_defects)
-                )
-        table = pd.concat([part.table for part in parts], ignore_index=True)
-        drops = count_drops(*(part.drops for part in parts))
-        return Loaded(table if table.empty else validate_pairs(table, self.description), drops)
+                pairs = extract_pairs(recording, self.dt, self.min_duration, self.skip_defects)
+                parts += [pairs, Loaded(pd.DataFrame(), {REPEATED: int(repeated.sum())})]
+        return combine(parts, self.description)
 
 
 def find_files(root: str | Path) -> list[Path]:
@@ -120,17 +120,17 @@ def read_file(path: Path) -> pd.DataFrame:
     return rows if "location" in names else rows.assign(location="")
 
 
-def split_recordings(rows: pd.DataFrame, path: Path) -> Iterator[Following]:
-    """One recording per site and camera clock: vehicle ids start again in each."""
+def split_recordings(rows: pd.DataFrame, stem: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Name and rows of each recording, one per site and camera clock: ids start again in each."""
     for location in sorted(rows["location"].unique()):
         site = rows[rows["location"] == location]
         clock = site["global_time"] - site["frame_id"] * 1000 / FRAME_RATE
         ordered = np.unique(clock)
         starts = ordered[np.diff(ordered, prepend=-np.inf) > CLOCK_TOLERANCE]
         number = np.searchsorted(starts, clock.to_numpy(), side="right")
+        name = stem + (f":{location}" if location else "")
         for recording, part in site.groupby(number):
-            name = path.stem + (f":{location}" if location else "")
-            yield _following(part, name + (f":{recording}" if len(starts) > 1 else ""), path)
+            yield name + (f":{recording}" if len(starts) > 1 else ""), part
 
 
 def _following(rows: pd.DataFrame, name: str, path: Path) -> Following:
@@ -152,15 +152,10 @@ def _following(rows: pd.DataFrame, name: str, path: Path) -> Following:
     )
 
 
-def _clean(
+def _at_sites(
     rows: pd.DataFrame, locations: Sequence[str] | None
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Rows of the wanted sites without exact repetitions, which the portal's file contains."""
-    drops = {}
-    if locations is not None:
-        wanted = rows["location"].isin(["", *locations])
-        drops["rows at other locations"] = int((~wanted).sum())
-        rows = rows[wanted]
-    repeated = rows.duplicated()
-    drops["rows that repeat another exactly"] = int(repeated.sum())
-    return rows[~repeated], count_drops(drops)
+    if locations is None:
+        return rows, {}
+    wanted = rows["location"].isin(["", *locations])
+    return rows[wanted], {"rows at other locations": int((~wanted).sum())}
