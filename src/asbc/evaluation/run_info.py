@@ -16,6 +16,7 @@ class RunInfo:
         kind: "asbc" or "baseline".
         residual: residual model of its simulator.
         acquisition: how ASBC chose its simulations; None for baselines.
+        variant: further overrides that make it a method of its own.
         seed: the run's seed; None where nothing is random.
         trained_on, evaluated_on: data in words.
         other_data: whether the two differ.
@@ -30,6 +31,7 @@ class RunInfo:
     trained_on: str
     evaluated_on: str
     acquisition: str | None = None
+    variant: tuple[str, ...] = ()
     seed: int | None = None
     other_data: bool = False
     selected_round: int | None = None

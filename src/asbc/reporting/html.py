@@ -8,7 +8,10 @@ from pathlib import Path
 
 import jinja2
 
+from asbc.reporting.figures.style import DPI
 from asbc.reporting.text_tables import TextTable
+
+PIXELS_PER_INCH = 112
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,12 @@ class Picture:
         """The image as a data URI."""
         encoded = base64.b64encode(self.path.read_bytes()).decode("ascii")
         return f"data:image/png;base64,{encoded}"
+
+    @property
+    def width(self) -> int:
+        """Width on the page in CSS pixels, the same for all text whatever the figure's size."""
+        pixels = int.from_bytes(self.path.read_bytes()[16:20], "big")  # PNG's IHDR
+        return round(pixels / DPI * PIXELS_PER_INCH)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def draw_posterior(evaluation: Evaluation, folder: Path) -> list[Picture]:
 
 
 def draw_cases(evaluation: Evaluation, label: str, folder: Path) -> list[Picture]:
-    """The best, median and worst pair by mean Energy Score, and the pairs asked for."""
+    """The best, median and worst pair by Energy Score, and the pairs asked for."""
     cases = evaluation.cases
     chosen = case_pairs(evaluation)
     return _save(
@@ -111,7 +111,7 @@ def draw_cases(evaluation: Evaluation, label: str, folder: Path) -> list[Picture
             (
                 f"case_{_file_name(name)}",
                 case_study({label: cases}, pair),
-                f"Pair {pair} ({name}): a 10 s window with the 95% prediction interval, the "
+                f"Pair {pair} ({name}): one window with the 95% prediction interval, the "
                 "posterior from its context, and the parameters' correlations.",
             )
             for name, pair in chosen.items()
@@ -120,13 +120,15 @@ def draw_cases(evaluation: Evaluation, label: str, folder: Path) -> list[Picture
 
 
 def case_pairs(evaluation: Evaluation) -> dict[str, str]:
-    """Pairs to show by why they are shown."""
-    windows = evaluation.windows
-    ranking = pair_ranking(windows[windows[main_protocol(windows)]])
+    """Pairs to show by why they are shown, ranked by the very window that is drawn."""
+    windows, cases = evaluation.windows, evaluation.cases
+    drawn = pd.DataFrame({"pair_id": cases.pair_id, "start": cases.start})
+    shown = windows.merge(drawn, on=["pair_id", "start"])
+    ranking = pair_ranking(shown if len(shown) else windows[windows[main_protocol(windows)]])
     order = [str(name) for name in ranking.index]
     chosen = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
     for pair in evaluation.metrics["settings"]["pairs"]:
-        chosen[f"pair {pair}"] = str(evaluation.cases.pair_id[evaluation.cases.index(pair)])
+        chosen[f"pair {pair}"] = str(cases.pair_id[cases.index(pair)])
     return chosen
 
 

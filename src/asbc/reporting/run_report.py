@@ -12,6 +12,7 @@ from asbc.reporting.html import Page, Section, write_page
 from asbc.reporting.paper import NOTE
 from asbc.reporting.run_figures import all_pictures
 from asbc.reporting.run_tables import (
+    coverage_table,
     data_tables,
     driving_table,
     headline_table,
@@ -65,7 +66,13 @@ def run_page(
         "The posterior itself": posterior_tables(metrics),
     }
     seconds = metrics["settings"]["horizon"] * metrics["data"]["dt"]
-    sections = [Section("Scores", _explain(seconds), [headline_table(metrics, info.method)])]
+    sections = [
+        Section(
+            "Scores",
+            _explain(seconds),
+            [headline_table(metrics, info.method), coverage_table(metrics)],
+        )
+    ]
     sections += [
         Section(title, tables=tables.get(title, ()), pictures=shown)
         for title, shown in pictures.items()
@@ -76,14 +83,14 @@ def run_page(
         Section("Settings", tables=[settings_table(config)], folded=True),
     ]
     facts = {
-        "method": info.method,
+        "method": ", ".join([info.method, *info.variant]),
         "trained on": info.trained_on,
         "evaluated on": f"{info.evaluated_on}, {metrics['settings']['split']} pairs",
         "seed": "none" if info.seed is None else str(info.seed),
         "run": info.folder,
         "version": info.version,
     }
-    return Page(f"{info.method} on {data.source}", facts, metrics["warnings"], sections, notes)
+    return Page(f"{info.method}: evaluation", facts, metrics["warnings"], sections, notes)
 
 
 def _explain(seconds: float) -> tuple[str, ...]:
@@ -95,3 +102,12 @@ def _explain(seconds: float) -> tuple[str, ...]:
         "seen.",
         NOTE,
     )
+
+
+def console_summary(evaluation: Evaluation, info: RunInfo, folder: Path) -> str:
+    """What the terminal shows at the end: scores, warnings, where the report is."""
+    rows = headline_table(evaluation.metrics, info.method)
+    lines = ["", rows.to_plain(), ""]
+    lines += [f"note: {text}" for text in evaluation.metrics["notes"]]
+    lines += [f"warning: {text}" for text in evaluation.metrics["warnings"]]
+    return "\n".join([*lines, f"report: {folder / 'report.html'}"])

@@ -11,11 +11,10 @@ from asbc.reporting.run_figures import PROTOCOL_TITLES
 from asbc.reporting.text_tables import TextTable, number
 
 HEADER = ("", "RMSE s", "RMSE v", "RMSE a", "ES s", "ES v", "ES a")
-COVERAGE = ("coverage95_s", "coverage95_v", "coverage95_a")
 
 
 def headline_table(metrics: Mapping[str, Any], method: str) -> TextTable:
-    """Both protocols with intervals and coverage, above the paper's rows."""
+    """Both protocols with bootstrap intervals, above the paper's rows."""
     rows: list[list[str]] = []
     for name, title in PROTOCOL_TITLES.items():
         scores = metrics[name]
@@ -23,10 +22,7 @@ def headline_table(metrics: Mapping[str, Any], method: str) -> TextTable:
         rows.append([label, *(number(scores[m]) for m in METRICS)])
         if scores["n_windows"]:
             ends = scores["interval95"]
-            rows[-1] += [f"{scores[m]:.0%}" for m in COVERAGE]
-            rows.append(["", *(_interval(ends[m]) for m in (*METRICS, *COVERAGE))])
-        else:
-            rows[-1] += ["–"] * 3
+            rows.append(["", *(f"[{number(ends[m][0])}, {number(ends[m][1])}]" for m in METRICS)])
     rule = len(rows)
     for row in PAPER_ROWS:
         spread = row.sd or (None,) * len(METRICS)
@@ -34,8 +30,23 @@ def headline_table(metrics: Mapping[str, Any], method: str) -> TextTable:
             number(m) + (f" ± {number(s)}" if s else "")
             for m, s in zip(row.mean, spread, strict=True)
         ]
-        rows.append([f"paper (highD): {row.label}", *cells, "–", "–", "–"])
-    return TextTable((*HEADER, "95% cover s", "v", "a"), rows, rules=(rule,))
+        rows.append([f"paper (highD): {row.label}", *cells])
+    return TextTable(HEADER, rows, rules=(rule,))
+
+
+def coverage_table(metrics: Mapping[str, Any]) -> TextTable:
+    """CRPS, and how often central intervals hold the observation, by protocol."""
+    columns = [f"coverage{level}_{x}" for level in (50, 80, 95) for x in "sva"]
+    header = [f"{level}%: {x}" if x == "s" else x for level in (50, 80, 95) for x in "sva"]
+    rows = [
+        [
+            title,
+            *(number(metrics[name][f"crps_{x}"]) for x in "sva"),
+            *(_percent(metrics[name][column]) for column in columns),
+        ]
+        for name, title in PROTOCOL_TITLES.items()
+    ]
+    return TextTable(("observations inside intervals", "CRPS s", "v", "a", *header), rows)
 
 
 def driving_table(metrics: Mapping[str, Any]) -> TextTable:
@@ -117,5 +128,5 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str
     return rows
 
 
-def _interval(ends: list[float]) -> str:
-    return f"[{number(ends[0])}, {number(ends[1])}]"
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"

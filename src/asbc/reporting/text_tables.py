@@ -27,6 +27,18 @@ class TextTable:
         lines = [f"| {' | '.join(self.header)} |", f"|{ruler}|"]
         return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in self.rows)])
 
+    def to_plain(self) -> str:
+        """Aligned columns for a terminal."""
+        lines = [list(self.header), *map(list, self.rows)]
+        widths = [max(len(line[c]) for line in lines) for c in range(len(self.header))]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if c == 0 else cell.rjust(width)
+                for c, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+
     def to_latex(self) -> str:
         """A booktabs tabular."""
         lines = [rf"\begin{{tabular}}{{l{'c' * (len(self.header) - 1)}}}", r"\toprule"]

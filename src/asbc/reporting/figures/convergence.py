@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -22,6 +23,13 @@ class Convergence:
 
     rounds: pd.DataFrame
     selected: int
+
+
+def read_rounds(path: Path, selected: int | None) -> Convergence | None:
+    """The rounds of a run from its rounds.csv; None where there is none."""
+    if selected is None or not path.is_file():
+        return None
+    return Convergence(pd.read_csv(path), selected)
 
 
 def convergence(runs: Mapping[str, Convergence]) -> Figure:

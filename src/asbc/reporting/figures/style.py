@@ -1,5 +1,6 @@
 """One look for all figures: colour-blind safe, readable in print, PNG and PDF."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,8 +18,12 @@ LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 
+# Every PDF would otherwise log each table of each font.
+logging.getLogger("fontTools").setLevel(logging.WARNING)
+
 OBSERVED = "#000000"
 LEADER = "#E69F00"
+DPI = 180  # of PNGs
 SINGLE, DOUBLE = 3.5, 7.16  # inches: one and two columns of a journal page
 
 LABELS = {
@@ -74,7 +79,7 @@ def save_figure(figure: Figure, folder: Path, name: str) -> Path:
     """Write `name`.png and `name`.pdf; returns the PNG's path."""
     folder.mkdir(parents=True, exist_ok=True)
     with style():
-        figure.savefig(folder / f"{name}.png", dpi=200)
+        figure.savefig(folder / f"{name}.png", dpi=DPI)
         # The layout is the slow part of figures with many panels; the PDF reuses the PNG's.
         figure.set_layout_engine("none")
         figure.savefig(folder / f"{name}.pdf")
