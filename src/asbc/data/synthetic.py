@@ -15,7 +15,8 @@ from asbc.data.cache import cached_folder
 from asbc.data.highd import HighD, find_recordings
 from asbc.data.pairset import PairSet
 from asbc.data.population import THETA_NAMES
-from asbc.data.recording import Road, write_recording
+from asbc.data.recording import write_recording
+from asbc.data.road import Road
 from asbc.data.source import DataSource, Loaded
 from asbc.utils.checks import InputError
 from asbc.utils.progress import progress
@@ -33,7 +34,7 @@ class Synthetic(DataSource):
         seed: of the traffic.
         recordings: number of recordings, each with both driving directions.
         road_length, lanes, platoon, duration, truck_share, lane_change_chance, exit_chance: see
-            `asbc.data.recording.Road`.
+            `asbc.data.road.Road`.
     """
 
     seed: int = 0
