@@ -25,21 +25,21 @@ class IDM:
         self, theta: Tensor, gap: Tensor, speed: Tensor, approach_rate: Tensor
     ) -> Tensor:
         """Acceleration (m/s^2); theta (..., >= 5), the state (...)."""
-        v0, s0, headway, a_max, b = theta[..., :5].unbind(-1)
-        dynamic_gap = self._dynamic_gap(speed, headway, approach_rate, 2 * (a_max * b).sqrt())
-        free_road = self._power(speed / v0)
-        return a_max * (1 - free_road - ((s0 + dynamic_gap) / gap).square())
+        v0, s0, headway, a_max, b = theta.unbind(-1)[:5]
+        dynamic_gap = self._dynamic_gap(speed, headway, approach_rate, (a_max * b).sqrt())
+        interaction = ((s0 + dynamic_gap) / gap).square()
+        return a_max - a_max * (self._power(speed / v0) + interaction)
 
     def equilibrium_gap(self, theta: Tensor, speed: Tensor) -> Tensor:
         """(s0 + v T) / sqrt(1 - (v/v0)^delta); infinite from the desired speed on."""
-        v0, s0, headway = theta[..., :3].unbind(-1)
+        v0, s0, headway = theta.unbind(-1)[:3]
         return (s0 + speed * headway) / (1 - self._power(speed / v0)).clamp_min(0).sqrt()
 
     def _dynamic_gap(
-        self, speed: Tensor, headway: Tensor, approach_rate: Tensor, twice_root: Tensor
+        self, speed: Tensor, headway: Tensor, approach_rate: Tensor, root: Tensor
     ) -> Tensor:
-        """The part of the desired gap s* that depends on speed."""
-        return speed * (headway + approach_rate / twice_root)
+        """The part of the desired gap s* that depends on speed; root = sqrt(a_max b)."""
+        return speed * headway.add(approach_rate / root, alpha=0.5)
 
     def _power(self, ratio: Tensor) -> Tensor:
         # Two multiplications cost a tenth of pow and do not depend on its vectorised tail.
@@ -50,6 +50,6 @@ class SumoIDM(IDM):
     """The IDM as SUMO 1.x computes it: the dynamic part of the desired gap never falls below 0."""
 
     def _dynamic_gap(
-        self, speed: Tensor, headway: Tensor, approach_rate: Tensor, twice_root: Tensor
+        self, speed: Tensor, headway: Tensor, approach_rate: Tensor, root: Tensor
     ) -> Tensor:
-        return super()._dynamic_gap(speed, headway, approach_rate, twice_root).clamp_min(0)
+        return super()._dynamic_gap(speed, headway, approach_rate, root).clamp_min(0)

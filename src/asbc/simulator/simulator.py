@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from asbc.simulator.inputs import check_rollout, check_trajectory
 from asbc.simulator.kinematics import Kinematics
 from asbc.simulator.laws import CarFollowingLaw
 from asbc.simulator.prior import Prior
 from asbc.simulator.residual import Prefix, ResidualProcess
-from asbc.utils.checks import InputError, require, require_shape
+from asbc.utils.checks import InputError
 
 # The law sees no smaller gap than this (m), so that a collision yields hard braking and not NaN.
 SMALLEST_GAP = 0.1
@@ -98,7 +99,7 @@ class Simulator:
             check: whether to look for bad input first.
         """
         if check:
-            self._check_rollout(theta, leader_speed, gap, speed, prefix)
+            check_rollout(self.prior, theta, leader_speed, gap, speed, prefix)
         # The residuals of consecutive calls are those of one call, so chunks change nothing.
         parts = [
             self._rollout(theta[i], leader_speed[i], gap[i], speed[i], rng, _rows(prefix, i))
@@ -119,22 +120,22 @@ class Simulator:
         hyper = theta[:, len(self.law.parameters) :]
         # Time first and parameters by column: every operation below runs on contiguous memory.
         residual = self.residual.sample(hyper, leader_speed.shape[1], dt, rng, prefix)
-        residual = residual.t().contiguous()
+        residuals = residual.t().contiguous().unbind(0)
         columns = theta.t().contiguous().t()
         leader = leader_speed.t().contiguous()
-        leader_distance = self.kinematics.leader_distance(leader, dt)
+        leaders = leader.unbind(0)
 
         gaps, speeds, accelerations = [gap], [speed], []
-        for t, distance in enumerate(leader_distance):
-            acceleration = self._accelerate(columns, gap, speed, leader[t], residual[t])
-            # Lists and no buffers: gradients flow to theta.
-            accelerations.append(acceleration)
+        for t, distance in enumerate(self.kinematics.leader_distance(leader, dt)):
+            acceleration = self._accelerate(columns, gap, speed, leaders[t], residuals[t])
             next_speed = speed.add(acceleration, alpha=dt).clamp_min(0)
             gap = gap + distance - self.kinematics.follower_distance(speed, next_speed, dt)
             speed = next_speed
+            # Lists and no buffers: gradients flow to theta.
             gaps.append(gap)
             speeds.append(speed)
-        accelerations.append(self._accelerate(columns, gap, speed, leader[-1], residual[-1]))
+            accelerations.append(acceleration)
+        accelerations.append(self._accelerate(columns, gap, speed, leaders[-1], residuals[-1]))
         gap, speed, acceleration = map(torch.stack, (gaps, speeds, accelerations))
         return Rollout(
             gap=gap.t(),
@@ -157,10 +158,7 @@ class Simulator:
         Returns:
             (..., T) with an observed acceleration, else (..., T - 1).
         """
-        if theta.shape[-1] != self.dim:
-            raise InputError(f"theta has shape {tuple(theta.shape)}, expected (..., {self.dim})")
-        if states.ndim < 2 or states.shape[-1] != 3:
-            raise InputError(f"states has shape {tuple(states.shape)}, expected (..., steps, 3)")
+        check_trajectory(self.prior, theta, states)
         if acceleration is None:
             acceleration = states[..., 1].diff(dim=-1) / self.dt
             states = states[..., :-1, :]
@@ -195,41 +193,6 @@ class Simulator:
 
     def _law(self, theta: Tensor, gap: Tensor, speed: Tensor, approach_rate: Tensor) -> Tensor:
         return self.law.acceleration(theta, gap.clamp_min(SMALLEST_GAP), speed, approach_rate)
-
-    def _check_rollout(
-        self,
-        theta: Tensor,
-        leader_speed: Tensor,
-        gap: Tensor,
-        speed: Tensor,
-        prefix: Prefix | None,
-    ) -> None:
-        require_shape("theta", theta, (None, self.dim))
-        batch = theta.shape[0]
-        require_shape("leader_speed", leader_speed, (batch, None))
-        require_shape("gap", gap, (batch,))
-        require_shape("speed", speed, (batch,))
-        self._check_support(theta)
-        if leader_speed.shape[1] == 0:
-            raise InputError("leader_speed has no time steps, expected one at least")
-        finite = leader_speed < torch.inf
-        require("leader_speed", leader_speed, finite & (leader_speed >= 0), "0 or more (m/s)")
-        require("gap", gap, (gap > 0) & (gap < torch.inf), "a positive number (metres)")
-        require("speed", speed, (speed >= 0) & (speed < torch.inf), "0 or more (m/s)")
-        if prefix is not None:
-            values, observed = prefix.residuals, prefix.observed
-            require_shape("prefix.residuals", values, (batch, None))
-            require_shape("prefix.observed", observed, tuple(values.shape))
-            require("prefix.residuals", values, values.isfinite() | ~observed, "a finite number")
-
-    def _check_support(self, theta: Tensor) -> None:
-        inside = self.prior.inside(theta)
-        if bool(inside.all()):
-            return
-        column = int(torch.nonzero(~inside)[0, 1])
-        marginal = self.prior.marginals[column]
-        expected = f"{marginal.name} in [{marginal.low}, {marginal.high}] {marginal.unit}"
-        require("theta", theta, inside, expected)
 
 
 def _chunks(batch: int, size: int = 16_384) -> list[slice]:
