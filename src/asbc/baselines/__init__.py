@@ -1,0 +1,1 @@
+"""What ASBC is compared with: Bayesian IDM calibrations, point fits and floors."""

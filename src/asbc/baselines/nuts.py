@@ -1,0 +1,89 @@
+"""NumPyro's NUTS: one model, or the same model for many drivers side by side."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import numpyro
+from numpy.typing import NDArray
+from numpyro.infer import MCMC, NUTS
+
+from asbc.baselines.settings import NutsSettings
+from asbc.utils.progress import progress
+
+# Sums of squares over long trajectories and near-singular kernels need double precision.
+numpyro.enable_x64()
+
+
+class Chains(NamedTuple):
+    """Draws of one posterior."""
+
+    sites: dict[str, NDArray[np.float64]]  # each (chain, draw, ...)
+    diverging: NDArray[np.bool_]  # (chain, draw)
+    leapfrogs: NDArray[np.int64]  # (chain, draw)
+
+
+def sample(model: Callable[..., None], settings: NutsSettings, key: int, *data: Any) -> Chains:
+    """Draws of `model(*data)`; the model says what to keep with `numpyro.deterministic`."""
+    return _to_numpy(jax.jit(_runner(model, settings))(_random_key(key), *data))
+
+
+def sample_drivers(
+    model: Callable[..., None],
+    settings: NutsSettings,
+    keys: Sequence[int],
+    data: Any,
+    at_once: int,
+) -> list[Chains]:
+    """Draws of `model(data of driver i)` for every driver.
+
+    Args:
+        model: one driver's model.
+        settings: as for one model; every driver adapts its own step size and mass matrix.
+        keys: one per driver.
+        data: a tree of arrays whose first axis is the driver.
+        at_once: drivers in one batch; changes the speed and no result beyond rounding.
+    """
+    run = jax.jit(jax.vmap(_runner(model, settings)))
+    random = jax.numpy.stack([_random_key(key) for key in keys])
+    starts = range(0, len(keys), at_once)
+    chains: list[Chains] = []
+    for start in progress(starts, "drivers", total=len(starts)):
+        # The last batch is filled up with earlier drivers, so that nothing is compiled twice.
+        place = np.arange(start, start + at_once) % len(keys)
+        batch = _to_numpy(run(random[place], jax.tree.map(lambda x, p=place: x[p], data)))
+        wanted = min(at_once, len(keys) - start)
+        chains += [jax.tree.map(lambda x, i=i: x[i], batch) for i in range(wanted)]
+    return chains
+
+
+def _runner(model: Callable[..., None], settings: NutsSettings) -> Callable[..., Chains]:
+    def run(random: jax.Array, *data: Any) -> Chains:
+        kernel = NUTS(
+            model,
+            dense_mass=True,
+            target_accept_prob=settings.target_accept,
+            max_tree_depth=settings.max_tree_depth,
+        )
+        mcmc = MCMC(
+            kernel,
+            num_warmup=settings.warmup,
+            num_samples=settings.draws,
+            num_chains=settings.chains,
+            chain_method="vectorized",
+            progress_bar=False,
+        )
+        mcmc.run(random, *data, extra_fields=("diverging", "num_steps"))
+        extra = mcmc.get_extra_fields(group_by_chain=True)
+        return Chains(mcmc.get_samples(group_by_chain=True), extra["diverging"], extra["num_steps"])
+
+    return run
+
+
+def _random_key(key: int) -> jax.Array:
+    return jax.random.PRNGKey(key % 2**32)
+
+
+def _to_numpy(chains: Chains) -> Chains:
+    return jax.tree.map(np.asarray, chains)

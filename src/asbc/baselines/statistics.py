@@ -1,0 +1,131 @@
+"""What a likelihood needs to know of the data: small matrices instead of trajectories."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from asbc.baselines.transitions import COLUMNS, Transitions, runs
+from asbc.simulator import Simulator
+from asbc.simulator.gaussian import GaussianResidual
+from asbc.simulator.matern import MaternResidual
+from asbc.utils.checks import InputError
+
+# Chebyshev nodes in log ell: the log-likelihood is then right to about 1e-7 of its value.
+NODES = 64
+
+Array = NDArray[np.float64]
+
+
+class Statistics(NamedTuple):
+    """Per driver, the quadratic forms behind its log-likelihood.
+
+    Quantities that depend on the correlation length ell are polynomials in log ell: the Chebyshev
+    coefficients are the `nodes` axis (one node where there is no ell).
+    """
+
+    count: Array  # (drivers,) observed steps
+    gram: Array  # (drivers, nodes, 9, 9) of the whitened columns
+    log_det: Array  # (drivers, nodes) of the residuals' correlation matrix
+    clipped: Array  # (drivers, most clipped steps, 9)
+    side: Array  # (drivers, most clipped steps) as in `Transitions`; 0 pads
+
+    def pooled(self) -> "Statistics":
+        """The statistics of all drivers as if they were one, still with a driver axis of 1."""
+        summed = (part.sum(axis=0, keepdims=True) for part in self[:3])
+        real = self.side != 0
+        return Statistics(*summed, self.clipped[real][None], self.side[real][None])
+
+
+def statistics(simulator: Simulator, drivers: Sequence[Transitions]) -> Statistics:
+    """Statistics for the simulator's residual process, whole trajectories."""
+    if isinstance(simulator.residual, GaussianResidual):
+        factors = [np.eye(1)]
+        parts = [_gaussian(driver) for driver in drivers]
+    elif isinstance(simulator.residual, MaternResidual):
+        factors = _matern_factors(simulator, max(len(driver.side) for driver in drivers))
+        parts = [_matern(driver, factors) for driver in drivers]
+    else:
+        raise InputError(
+            f"no likelihood for {type(simulator.residual).__name__}; use residual=gaussian or "
+            "residual=matern"
+        )
+    transform = _values_to_coefficients(len(factors))
+    gram, log_det = (np.stack(part) for part in zip(*parts, strict=True))
+    clipped, side = _pad_clipped(drivers)
+    return Statistics(
+        count=np.array([(driver.side == 0).sum() for driver in drivers], dtype=np.float64),
+        gram=np.einsum("km,dmab->dkab", transform, gram),
+        log_det=log_det @ transform.T,
+        clipped=clipped,
+        side=side,
+    )
+
+
+def matern_correlation(lag: Array, ell: float) -> Array:
+    """The paper's Matern-5/2 kernel with sigma = 1."""
+    scaled = np.sqrt(5) * lag / ell
+    return (1 + scaled + scaled**2 / 3) * np.exp(-scaled)
+
+
+def _gaussian(driver: Transitions) -> tuple[Array, Array]:
+    observed = driver.design[driver.side == 0]
+    return (observed.T @ observed)[None], np.zeros(1)
+
+
+def _matern_factors(simulator: Simulator, steps: int) -> list[Array]:
+    """Cholesky factors of the correlation matrix at every node; leading blocks serve shorter runs."""
+    marginal = simulator.prior.marginals[simulator.parameter_names.index("ell")]
+    time = np.arange(steps) * simulator.dt
+    lag = np.abs(time[:, None] - time)
+    nugget = simulator.residual.nugget * np.eye(steps)
+    return [
+        np.linalg.cholesky(matern_correlation(lag, ell) + nugget)
+        for ell in _nodes(marginal.low, marginal.high)
+    ]
+
+
+def _matern(driver: Transitions, factors: Sequence[Array]) -> tuple[Array, Array]:
+    gram = np.zeros((len(factors), COLUMNS, COLUMNS))
+    log_det = np.zeros(len(factors))
+    for run in runs(driver):
+        for node, factor in enumerate(factors):
+            leading = factor[: len(run), : len(run)]
+            white = solve_triangular(leading, run, lower=True, check_finite=False)
+            gram[node] += white.T @ white
+            log_det[node] += 2 * np.log(np.diag(leading)).sum()
+    return gram, log_det
+
+
+def chebyshev_basis(xp: Any, ell: Any, low: float, high: float) -> Any:
+    """Chebyshev polynomials of log ell on [low, high], (..., nodes), for xp NumPy or JAX."""
+    centre, half = np.log(low * high) / 2, np.log(high / low) / 2
+    # Strictly inside (-1, 1), where arccos has a derivative.
+    position = xp.clip((xp.log(ell) - centre) / half, -1 + 1e-12, 1 - 1e-12)
+    return xp.cos(np.arange(NODES) * xp.arccos(position)[..., None])
+
+
+def _nodes(low: float, high: float) -> Array:
+    position = np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES)
+    return np.sqrt(low * high) * np.exp(np.log(high / low) / 2 * position)
+
+
+def _values_to_coefficients(nodes: int) -> Array:
+    """The discrete cosine transform: values at Chebyshev nodes to Chebyshev coefficients."""
+    order = np.arange(nodes)
+    transform = 2 / nodes * np.cos(np.pi * order[:, None] * (order + 0.5) / nodes)
+    transform[0] /= 2
+    return transform
+
+
+def _pad_clipped(drivers: Sequence[Transitions]) -> tuple[Array, Array]:
+    most = max((int((driver.side != 0).sum()) for driver in drivers), default=0)
+    clipped = np.zeros((len(drivers), most, COLUMNS))
+    side = np.zeros((len(drivers), most))
+    for row, driver in enumerate(drivers):
+        place = np.flatnonzero(driver.side)
+        clipped[row, : len(place)] = driver.design[place]
+        side[row, : len(place)] = driver.side[place]
+    return clipped, side
