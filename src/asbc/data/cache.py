@@ -55,9 +55,12 @@ def cached_folder(
     temporary.mkdir()
     try:
         fill(temporary)
-        # Another process may have finished the same folder first: that one is as good.
-        if not path.is_dir():
+        try:
             os.rename(temporary, path)
+        except OSError:
+            # Another process may have finished the same folder first: that one is as good.
+            if not path.is_dir():
+                raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return path

@@ -42,7 +42,8 @@ def validate_pairs(table: pd.DataFrame, source: str) -> pd.DataFrame:
         clean[name] = _as_numbers(table[name], source)
     clean["follower_class"] = "unknown"
     if "follower_class" in table:
-        clean["follower_class"] = _as_text(table["follower_class"].fillna("unknown"), source)
+        classes = table["follower_class"].astype(object).fillna("unknown")
+        clean["follower_class"] = _as_text(classes, source)
     if "leader_id" in table:
         clean["leader_id"] = _as_text(table["leader_id"], source)
     clean = clean.sort_values(["recording", "pair_id", "time"], kind="stable")
