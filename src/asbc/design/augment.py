@@ -121,7 +121,7 @@ class Plausibility:
 
     def envelope(self, speed: Tensor, dt: float) -> Tensor:
         """Lowest and highest plausible (speed, acceleration) of recorded windows, (2, 2)."""
-        share = torch.tensor(self.percentiles, dtype=torch.float64) / 100
+        share = torch.tensor([*self.percentiles], dtype=torch.float64) / 100
         columns = [speed.double().flatten(), acceleration_of(speed.double(), dt).flatten()]
         # numpy: torch.quantile refuses more than 16 million values.
         return torch.stack([torch.from_numpy(np.quantile(c, share)) for c in columns], dim=1)
