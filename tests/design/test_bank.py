@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from asbc.data.pairs import PairsFile
 from asbc.data.pairset import PairSet
@@ -179,3 +181,31 @@ def test_real_leaders_pass_the_independent_check():
     bank = LeaderBank(PairsFile(path=str(path)).splits().train, steps=75, synthetic_cap=1000)
     real = bank.real.leader_speed.double().numpy()
     check_filters(bank.synthetic.leader_speed.double().numpy(), real)
+
+
+def test_settings_can_come_from_a_config(pairs):
+    """Nested as in conf/train.yaml: lists from YAML must work where the defaults are tuples."""
+    config = OmegaConf.create(
+        {
+            "_target_": "asbc.design.bank.LeaderBank",
+            "_partial_": True,
+            "steps": 75,
+            "synthetic_cap": 200,
+            "augmentation": {
+                "_target_": "asbc.design.augment.Augmentation",
+                "band": [0.02, 0.4],
+                "time_scale_range": [0.8, 1.2],
+            },
+            "filters": {"_target_": "asbc.design.augment.Plausibility", "percentiles": [2, 98]},
+        }
+    )
+    built = instantiate(config)(pairs=pairs)
+    plain = LeaderBank(
+        pairs,
+        steps=75,
+        synthetic_cap=200,
+        augmentation=Augmentation(band=(0.02, 0.4), time_scale_range=(0.8, 1.2)),
+        filters=Plausibility(percentiles=(2.0, 98.0)),
+    )
+    assert torch.equal(built.envelope, plain.envelope)
+    assert torch.equal(built.synthetic.leader_speed, plain.synthetic.leader_speed)
