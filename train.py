@@ -29,13 +29,13 @@ def main(cfg: DictConfig) -> float:
     settings = validate(OmegaConf.to_container(cfg, resolve=True))
     folder = RunFolder(HydraConfig.get().runtime.output_dir)
     with folder.claim(resuming=cfg.ckpt_path is not None):
-        folder.write(
-            OmegaConf.to_yaml(cfg, resolve=True), cfg.seed, HydraConfig.get().overrides.task
-        )
+        saved = OmegaConf.to_yaml(OmegaConf.merge(cfg, {"ckpt_path": None}), resolve=True)
+        folder.write(saved, cfg.seed, HydraConfig.get().overrides.task)
         torch.set_num_threads(cfg.threads)
 
         splits = instantiate(cfg.data).splits()
-        write_summary(splits, folder.path)
+        if cfg.ckpt_path is None:
+            write_summary(splits, folder.path)
         simulator = instantiate(cfg.simulator)
         torch.manual_seed(key(cfg.seed, "weights"))
         estimator = instantiate(cfg.estimator)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NoReturn
 
 PACKAGES = ("asbc", "torch", "pytorch-lightning", "hydra-core", "nflows", "numpy", "pandas")
 
@@ -38,16 +39,14 @@ class RunFolder:
     @contextmanager
     def claim(self, resuming: bool) -> Iterator[None]:
         """Hold the folder for this process; refuse one in use, or that holds another run."""
-        from asbc.utils.checks import InputError
-
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise InputError(f"{self.shown}: another process is writing to this run") from None
+                _refuse(f"{self.shown}: another process is writing to this run")
             if self.last.exists() and not resuming:
-                raise InputError(
+                _refuse(
                     f"{self.shown} already holds a run; continue it with "
                     f"ckpt_path={self.shown}/checkpoints/last.ckpt or choose another folder"
                 )
@@ -56,13 +55,16 @@ class RunFolder:
     def write(self, config_yaml: str, seed: int, overrides: Sequence[str]) -> None:
         """Save the resolved config and a record of what the run was made with."""
         self.config.write_text(config_yaml)
-        content = {
+        made_with = {
             "seed": seed,
-            "overrides": [text for text in overrides if _name(text) != "ckpt_path"],
             "versions": {name: v for name in PACKAGES if (v := _version(name))},
             "python": platform.python_version(),
             "git_commit": git_commit(),
         }
+        # A resumed run keeps the record of its beginning.
+        known = json.loads(self.record.read_text()) if self.last.exists() else {}
+        own = [text for text in overrides if _name(text) not in ("ckpt_path", "seed")]
+        content = {**made_with, **known, "overrides": own}
         self.record.write_text(json.dumps(content, indent=2) + "\n")
 
 
@@ -111,8 +113,8 @@ def merge_overrides(saved: Sequence[str], given: Sequence[str]) -> list[str]:
 
 def quoted(path: Path) -> str:
     """A path as Hydra's override grammar wants it."""
-    text = str(path).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"
+    escaped = str(path).replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def git_commit() -> str | None:
@@ -125,6 +127,12 @@ def git_commit() -> str | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def _refuse(message: str) -> NoReturn:
+    from asbc.utils.checks import InputError  # brings torch along
+
+    raise InputError(message)
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -1,0 +1,39 @@
+"""Every residual x acquisition x transform x flow trains a few steps."""
+
+from itertools import product
+
+import pandas as pd
+import pytest
+import torch
+
+CHOICES = (
+    ("gaussian", "matern"),
+    ("joint", "theta_only", "prior_only", "random"),
+    ("softplus", "bounded"),
+    ("maf", "nsf"),
+)
+# The half in which every pair of choices occurs runs by default, the rest nightly.
+COMBINATIONS = [
+    pytest.param(
+        tuple(choices[i] for choices, i in zip(CHOICES, places, strict=True)),
+        marks=[pytest.mark.slow] if sum(places) % 2 else [],
+    )
+    for places in product(*(range(len(choices)) for choices in CHOICES))
+]
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids="-".join)
+def test_the_combination_trains(combination, tiny, train_here, tmp_path):
+    names = ("residual", "acquisition", "transform", "flow")
+    chosen = [f"{name}={choice}" for name, choice in zip(names, combination, strict=True)]
+    known = [t for t in tiny if combination[1] != "random" or "acquisition" not in t]
+    small = ["training.rounds=1", "training.max_epochs=1", "training.warmup_simulations=32"]
+    loss = train_here([*known, *chosen, *small], tmp_path)
+    rounds = pd.read_csv(tmp_path / "rounds.csv")
+    assert rounds["loss"].min() == pytest.approx(loss) and rounds["round"].tolist() == [0, 1]
+    saved = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    buffer = saved["SimulationDataModule"]["buffer"]
+    assert buffer["theta"].shape == (64, 6 if combination[0] == "gaussian" else 7)
+    assert buffer["round"].tolist() == [0] * 32 + [1] * 32
+    leak = rounds["leak_rate"].iloc[1] if "leak_rate" in rounds else 0.0
+    assert leak == 0.0 or combination[2] == "softplus"

@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+
+from asbc.design.correction import importance_weights
+
+
+def test_the_warm_up_is_prior_simulations_on_recorded_windows(build):
+    _, data = build()
+    log = data.warm_up()
+    content = data.buffer.content
+    assert len(content) == 96 and content.round.unique().tolist() == [0]
+    assert not data.space.bank.is_synthetic(content.window_id).any()
+    windows = data.space.bank.real.take(content.window_id)
+    assert torch.equal(content.states[:, 0, 0], windows.gap)
+    assert torch.equal(content.states[:, :, 1] - content.states[:, :, 2], windows.leader_speed)
+    median = data.space.prior.icdf(torch.full((6,), 0.5))
+    below = (content.theta < median).float().mean(dim=0)
+    assert (below - 0.5).abs().max() < 4 * np.sqrt(0.25 / 96)
+    assert log["simulations"] == 96 + log["redraws"] and log["synthetic_share"] == 0
+    assert log["effective_sample_size"] == pytest.approx(96)
+
+
+def test_the_hold_out_has_a_key_of_its_own(build):
+    holdouts = []
+    for overrides in (["seed=0"], ["seed=1"], ["acquisition=random"], ["training.holdout_seed=5"]):
+        _, data = build(*overrides)
+        data.setup()
+        holdouts.append(data.holdout["states"])
+        data.warm_up()
+        assert not any(
+            torch.equal(row, other) for row in holdouts[-1] for other in data.buffer.content.states
+        )
+    assert torch.equal(holdouts[0], holdouts[1]) and torch.equal(holdouts[0], holdouts[2])
+    assert not torch.equal(holdouts[0], holdouts[3])
+
+
+def test_setting_up_twice_simulates_the_hold_out_once(build):
+    _, data = build()
+    data.setup("fit")
+    first = data.holdout
+    data.setup("validate")
+    assert data.holdout is first and len(data.val_dataloader()) == 1
+
+
+def test_a_round_replaces_the_oldest_simulations(build):
+    estimator, data = build()
+    data.warm_up()
+    estimator.set_input_scaling(data.buffer.content.states)
+    before = data.buffer.content.theta.clone()
+    log = data.acquire(1, estimator)
+    content = data.buffer.content
+    assert len(content) == 112 and content.round.tolist() == [0] * 80 + [1] * 32
+    assert torch.equal(content.theta[:80], before[16:])
+    assert data.simulations == 96 + 32 + log["redraws"] == log["simulations"]
+    share = data.space.bank.is_synthetic(content.window_id[80:]).double().mean()
+    assert log["synthetic_share"] == pytest.approx(share)
+    assert {"seconds_propose", "seconds_score", "seconds_select", "seconds_simulate"} <= set(log)
+    assert {"lambda", "alpha", "leak_rate", "score_q50", "redraws"} <= set(log)
+
+
+def test_weights_follow_the_correction(build):
+    for name in ("none", "importance"):
+        estimator, data = build(f"acquisition.correction={name}")
+        data.warm_up()
+        data.acquire(1, estimator)
+        batches = list(data.train_dataloader())
+        weight = torch.cat([batch["weight"] for batch in batches])
+        theta = torch.cat([batch["theta"] for batch in batches])
+        content = data.buffer.content
+        expected = importance_weights(content.log_ratio) if name == "importance" else None
+        for row, value in zip(theta, weight, strict=True):
+            index = (content.theta == row).all(dim=1).nonzero()[0, 0]
+            assert value == (1.0 if expected is None else expected[index])
+
+
+def test_acquisition_does_not_touch_the_weights_or_the_mode(build):
+    estimator, data = build()
+    data.warm_up()
+    before = {name: value.clone() for name, value in estimator.state_dict().items()}
+    estimator.train()
+    random_state = torch.get_rng_state()
+    data.acquire(1, estimator)
+    assert estimator.training and all(m.training for m in estimator.modules())
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(torch.equal(value, before[name]) for name, value in estimator.state_dict().items())
+
+
+def test_only_the_training_split_is_seen(build, tiny_pairs):
+    from asbc.data.pairs import PairsFile
+
+    _, data = build()
+    splits = PairsFile(path=str(tiny_pairs), context_steps=20, min_duration=8.0).splits()
+    held_out = torch.cat([splits.validation.contexts(20), splits.test.contexts(20)])
+    training = splits.train.contexts(20)
+    for context in data.space.contexts:
+        assert (training == context).all(dim=2).all(dim=1).any()
+        assert not (held_out == context).all(dim=2).all(dim=1).any()
+    # Speeds are continuous, so a shared sample would show a shared pair.
+    recorded = set(data.space.bank.real.leader_speed.flatten().tolist())
+    assert recorded <= set(splits.train.leader_speed.tolist())
+    assert not recorded & set(splits.validation.leader_speed.tolist())
+    assert not recorded & set(splits.test.leader_speed.tolist())
+
+
+def test_the_state_restores_the_buffer(build):
+    _, data = build()
+    data.warm_up()
+    _, other = build("seed=9")
+    other.load_state_dict(data.state_dict())
+    assert torch.equal(other.buffer.content.states, data.buffer.content.states)
+    assert other.simulations == data.simulations

@@ -1,0 +1,156 @@
+"""The loop in this process: what happens at the end of epochs and rounds."""
+
+import math
+
+import pandas as pd
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from asbc.training.folder import RunFolder
+from asbc.training.rounds import RoundCallback, RoundObserver
+from asbc.training.run import load_best
+from asbc.utils.checks import InputError
+
+
+class ScriptedLosses(RoundCallback):
+    """A loop that reads its hold-out losses from a script instead of the model."""
+
+    def __init__(self, losses, *args):
+        super().__init__(*args)
+        self.script = iter(losses)
+        self.weights = []  # after each epoch, before the round is closed
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.weights.append(first_weight(pl_module))
+        trainer.callback_metrics["val/loss"] = torch.tensor(next(self.script))
+        super().on_train_epoch_end(trainer, pl_module)
+
+
+def first_weight(module: torch.nn.Module) -> torch.Tensor:
+    return next(module.parameters()).detach().clone()
+
+
+def run(build, tmp_path, losses, *overrides, callbacks=()):
+    estimator, data = build(*overrides)
+    loop = ScriptedLosses(losses, data.settings, data.space.seed, tmp_path)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=-1,
+        reload_dataloaders_every_n_epochs=1,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[loop, *callbacks],
+    )
+    trainer.fit(estimator, datamodule=data)
+    return loop, estimator, data
+
+
+PATIENT = ("training.patience=2", "training.max_epochs=4", "training.rounds=4")
+
+
+def epochs_by_round(loop):
+    table = pd.DataFrame(loop.epoch_rows)
+    return table.groupby("round").size().tolist()
+
+
+def test_a_round_ends_by_patience_or_at_its_last_epoch(build, tmp_path):
+    losses = [5.0, 6.0, 6.0] + [4.0, 3.0, 2.0, 1.0]
+    loop, _, _ = run(build, tmp_path, losses, *PATIENT, "training.rounds=1")
+    assert epochs_by_round(loop) == [3, 4]
+    assert [row["best_epoch"] for row in loop.round_rows] == [0, 3]
+    assert [row["loss"] for row in loop.round_rows] == [5.0, 1.0]
+
+
+def test_the_loop_stops_once_rounds_stop_improving(build, tmp_path):
+    # One epoch a round; improvements of 0.0005 are below min_delta.
+    losses = [5.0, 4.0, 4.5, 3.9995, 3.0]
+    overrides = ("training.max_epochs=1", "training.rounds=4", "training.min_rounds=3")
+    loop, _, _ = run(build, tmp_path, losses, *overrides)
+    # Round 2 did not improve, but fewer than 3 rounds were done; round 3 gained too little.
+    assert [row["round"] for row in loop.round_rows] == [0, 1, 2, 3]
+    assert (loop.best_round, loop.best_loss) == (1, 4.0)
+
+
+def test_a_loop_that_keeps_improving_uses_all_its_rounds(build, tmp_path):
+    losses = [5.0, 4.0, 3.0, 2.0, 1.0]
+    loop, _, data = run(build, tmp_path, losses, "training.max_epochs=1", "training.rounds=4")
+    assert loop.best_round == 4 and data.simulations == 96 + 4 * 32
+    assert data.buffer.content.round.unique().tolist() == [1, 2, 3, 4]
+
+
+def test_the_best_epoch_of_the_best_round_is_what_remains(build, tmp_path):
+    losses = [5.0, 6.0, 6.0] + [4.5, 3.0, 3.5, 3.5] + [4.0, 4.0, 4.0]
+    loop, estimator, _ = run(build, tmp_path, losses, *PATIENT, "training.rounds=2")
+    best = loop.weights[4]  # second epoch of round 1
+    assert torch.equal(first_weight(estimator), best)
+    fresh, _ = build("seed=5")
+    found = load_best(fresh, RunFolder(tmp_path))
+    assert torch.equal(first_weight(fresh), best)
+    assert found == {"round": 1, "loss": 3.0}
+
+
+def test_a_round_starts_from_the_last_ones_best_epoch_with_a_fresh_optimiser(build, tmp_path):
+    class Watch(pl.Callback):
+        def __init__(self):
+            self.starts, self.moments = [], []
+
+        def on_train_epoch_start(self, trainer, pl_module):
+            self.starts.append(first_weight(pl_module))
+            self.moments.append(len(trainer.optimizers[0].state))
+
+    watch = Watch()
+    losses = [5.0, 6.0, 6.0] + [4.0] * 3
+    loop, _, _ = run(build, tmp_path, losses, *PATIENT, "training.rounds=1", callbacks=[watch])
+    assert torch.equal(watch.starts[3], loop.weights[0])
+    assert watch.moments[0] == watch.moments[3] == 0
+    assert watch.moments[1] > 0 and watch.moments[4] > 0
+
+
+def test_what_a_round_observer_measures_is_in_the_table(build, tmp_path):
+    class Observer(pl.Callback):
+        def on_round_end(self, estimator, round):
+            return {"rmse_s": 2.0 - round, "weight": float(first_weight(estimator).sum())}
+
+    assert isinstance(Observer(), RoundObserver)
+    losses = [5.0, 6.0, 6.0, 4.0, 5.0, 5.0]
+    loop, _, _ = run(
+        build, tmp_path, losses, *PATIENT, "training.rounds=1", callbacks=[Observer()]
+    )
+    table = pd.read_csv(tmp_path / "rounds.csv")
+    assert table["rmse_s"].tolist() == [2.0, 1.0]
+    # The observer sees the round's best weights, not its last.
+    expected = [float(loop.weights[0].sum()), float(loop.weights[3].sum())]
+    assert table["weight"].tolist() == pytest.approx(expected)
+
+
+def test_the_tables_hold_what_the_user_is_promised(build, tmp_path):
+    losses = [5.0, 6.0, 6.0, 4.0, 5.0, 5.0]
+    run(build, tmp_path, losses, *PATIENT, "training.rounds=1")
+    epochs = pd.read_csv(tmp_path / "metrics.csv")
+    assert epochs["val/loss"].tolist() == losses
+    assert epochs["simulations"].tolist() == [96] * 3 + [128] * 3
+    assert {"step", "round", "epoch", "train/loss"} <= set(epochs)
+    rounds = pd.read_csv(tmp_path / "rounds.csv")
+    promised = ["loss", "lambda", "alpha", "synthetic_share", "leak_rate", "redraws"]
+    promised += ["simulations", "seconds_train", "seconds_simulate", "score_q05", "score_q95"]
+    assert set(promised) <= set(rounds)
+    assert rounds["lambda"].tolist() == [1.0, 0.9] and rounds["alpha"].tolist() == [0.0, 0.1]
+
+
+def test_a_diverged_round_is_left_and_the_loop_goes_on(build, tmp_path, caplog):
+    losses = [5.0, 4.0, 4.0, 4.0, math.nan] + [3.0] * 3
+    loop, estimator, _ = run(
+        build, tmp_path, losses, *PATIENT, "training.rounds=2", "training.max_epochs=3"
+    )
+    assert "hold-out loss is nan" in caplog.text
+    assert (loop.best_round, loop.best_loss) == (2, 3.0)
+    assert epochs_by_round(loop) == [3, 2, 3]
+
+
+def test_a_warm_up_that_diverges_is_an_error(build, tmp_path):
+    with pytest.raises(InputError, match="diverged in the warm-up.*estimator.learning_rate"):
+        run(build, tmp_path, [math.nan], *PATIENT)
