@@ -23,6 +23,7 @@ class RunInfo:
         selected_round: round whose weights were kept, for ASBC.
         folder: the run's folder.
         version: of the package that trained it.
+        remark: what a table must say beside its name, e.g. that a sampler did not converge.
     """
 
     method: str
@@ -37,6 +38,7 @@ class RunInfo:
     selected_round: int | None = None
     folder: str = ""
     version: str = ""
+    remark: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for `metrics.json`."""

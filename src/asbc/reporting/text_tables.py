@@ -1,18 +1,23 @@
-"""Small tables of text as Markdown, LaTeX, CSV and for the HTML template."""
+"""Small tables of text as Markdown, LaTeX, plain text and for the HTML template."""
 
-import csv
-import io
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """Header and rows of text; `rules` are row positions with a line above them."""
+    """Header and rows of text.
+
+    Attributes:
+        header, rows: the cells.
+        rules: row positions with a line above them.
+        bold: (row, column) of cells to stress.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    rules: Sequence[int] = field(default=())
+    rules: Sequence[int] = ()
+    bold: Collection[tuple[int, int]] = ()
 
     def to_markdown(self) -> str:
         """A GitHub table, first column left, the others right.
@@ -25,7 +30,8 @@ class TextTable:
         """
         ruler = "|".join([":---", *["---:"] * (len(self.header) - 1)])
         lines = [f"| {' | '.join(self.header)} |", f"|{ruler}|"]
-        return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in self.rows)])
+        body = self._rendered(str, lambda cell: f"**{cell}**")
+        return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in body)])
 
     def to_plain(self) -> str:
         """Aligned columns for a terminal."""
@@ -42,17 +48,19 @@ class TextTable:
     def to_latex(self) -> str:
         """A booktabs tabular."""
         lines = [rf"\begin{{tabular}}{{l{'c' * (len(self.header) - 1)}}}", r"\toprule"]
-        lines += [_latex_row(self.header), r"\midrule"]
-        for i, row in enumerate(self.rows):
+        lines += [_latex_row(list(map(_escape, self.header))), r"\midrule"]
+        body = self._rendered(_escape, lambda cell: rf"\textbf{{{_escape(cell)}}}")
+        for i, row in enumerate(body):
             lines += [r"\midrule"] * (i in self.rules) + [_latex_row(row)]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
-    def to_csv(self) -> str:
-        """Comma-separated text."""
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerows([self.header, *self.rows])
-        return buffer.getvalue()
+    def _rendered(
+        self, plain: Callable[[str], str], stressed: Callable[[str], str]
+    ) -> list[list[str]]:
+        return [
+            [(stressed if (r, c) in self.bold else plain)(cell) for c, cell in enumerate(row)]
+            for r, row in enumerate(self.rows)
+        ]
 
 
 def number(value: float | None) -> str:
@@ -68,25 +76,25 @@ def number(value: float | None) -> str:
     return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 1 else f"{value:.3f}"
 
 
-# Text that means something else to LaTeX, in the order of replacement.
-_LATEX = {
-    "\\": r"\textbackslash ",
-    "&": r"\&",
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "±": r"$\pm$",
-    "é": r"\'e",
-    "²": r"$^2$",
-    "↓": r"$\downarrow$",
-}
+# Text that means something else to LaTeX; one pass, so that no replacement is replaced again.
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}",
+        "±": r"$\pm$",
+        "é": r"\'e",
+        "²": r"$^2$",
+        "↓": r"$\downarrow$",
+        "–": "--",
+        **{character: f"\\{character}" for character in "&%_#${}"},
+    }
+)
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(_escape(cell) for cell in cells) + r" \\"
+    return " & ".join(cells) + r" \\"
 
 
 def _escape(text: str) -> str:
-    for plain, latex in _LATEX.items():
-        text = text.replace(plain, latex)
-    return text
+    return text.translate(_LATEX)

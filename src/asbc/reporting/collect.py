@@ -1,0 +1,165 @@
+"""Evaluated runs found on disk, and the refusal to compare what cannot be compared."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from asbc.evaluation.cases import Cases
+from asbc.reporting.figures.convergence import Convergence, read_rounds
+from asbc.utils.checks import InputError
+
+log = logging.getLogger(__name__)
+
+PROTOCOL_KEYS = (
+    *("split", "horizon", "stride", "max_windows", "samples"),
+    *("residual_prefix_steps", "residual_prefix_noise"),
+)
+
+
+@dataclass(frozen=True)
+class EvaluatedRun:
+    """One evaluation folder.
+
+    Attributes:
+        folder: where its files are, usually RUN/evaluation.
+        metrics: the content of its metrics.json.
+        suffix: overrides that set it apart from other runs of its method in the same report.
+    """
+
+    folder: Path
+    metrics: dict[str, Any]
+    suffix: tuple[str, ...] = ()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What was evaluated, as `RunInfo` saved it."""
+        return self.metrics["run"]
+
+    @property
+    def label(self) -> str:
+        """The row this run belongs to; runs that differ by their seed only share it."""
+        remark = [self.info["remark"]] if self.info["remark"] else []
+        return ", ".join([self.info["method"], *self.suffix, *remark])
+
+    @cached_property
+    def windows(self) -> pd.DataFrame:
+        """A row per window."""
+        return pd.read_parquet(self.folder / "windows.parquet")
+
+    @cached_property
+    def cases(self) -> Cases:
+        """Posterior and bands of every pair."""
+        return Cases.load(self.folder / "cases.npz")
+
+    @cached_property
+    def rounds(self) -> Convergence | None:
+        """The run's rounds, where it has any."""
+        return read_rounds(self.folder.parent / "rounds.csv", self.info["selected_round"])
+
+    @property
+    def comparable(self) -> dict[str, Any]:
+        """What two runs must share to be compared: the observed pairs and the protocol."""
+        settings = self.metrics["settings"]
+        return {"data": self.metrics["data"]["fingerprint"]} | {
+            f"evaluation.{key}": settings[key] for key in PROTOCOL_KEYS
+        }
+
+
+def find_runs(patterns: str | Sequence[str]) -> list[EvaluatedRun]:
+    """Evaluations below the folders that the patterns match, each once, in order of their path.
+
+    Runs without an evaluation are named in the log.
+    """
+    given = [patterns] if isinstance(patterns, str) else list(patterns)
+    found: set[Path] = set()
+    for pattern in given:
+        matches = [Path(match) for match in glob(str(Path(pattern).expanduser()), recursive=True)]
+        if not matches:
+            raise InputError(f"runs={pattern}: nothing matches")
+        for match in filter(Path.is_dir, matches):
+            files = [match / "metrics.json", *match.glob("**/evaluation/metrics.json")]
+            found |= {file.resolve() for file in files if file.is_file()}
+            _mention_unevaluated(match)
+    runs = [EvaluatedRun(file.parent, json.loads(file.read_text())) for file in sorted(found)]
+    if not runs:
+        raise InputError(
+            f"runs={', '.join(given)}: no evaluation found (RUN/evaluation/metrics.json); "
+            "evaluate the runs first: python evaluate.py run=RUN_DIR"
+        )
+    return runs
+
+
+def group_comparable(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
+    """Runs that saw the same pairs under the same protocol, the largest group first."""
+    keys = [json.dumps(run.comparable, sort_keys=True) for run in runs]
+    order = [key for key, _ in Counter(keys).most_common()]
+    return [[run for run, k in zip(runs, keys, strict=True) if k == key] for key in order]
+
+
+def require_comparable(runs: Sequence[EvaluatedRun]) -> None:
+    """Raise naming every run whose data or protocol differ from most runs', and in what."""
+    groups = group_comparable(runs)
+    if len(groups) == 1:
+        return
+    reference = groups[0][0]
+    lines = [f"these runs were not evaluated alike; {len(groups[0])} agree, but"]
+    for run in (run for group in groups[1:] for run in group):
+        differences = [
+            _difference(key, run, reference)
+            for key, value in run.comparable.items()
+            if value != reference.comparable[key]
+        ]
+        lines.append(f"  {run.folder}: {'; '.join(differences)}")
+    lines.append("leave them out of runs=, or write one report per group with mixed=separate")
+    raise InputError("\n".join(lines))
+
+
+def with_suffixes(runs: Sequence[EvaluatedRun]) -> list[EvaluatedRun]:
+    """The runs, labelled by what sets them apart; a method and seed may occur once.
+
+    Overrides that all trained runs share (`experiment=...` of a study) are left out.
+    """
+    trained = [set(run.info["variant"]) for run in runs if run.info["kind"] == "asbc"]
+    shared = set.intersection(*trained) if len(trained) > 1 else set()
+    labelled = [
+        replace(run, suffix=tuple(text for text in run.info["variant"] if text not in shared))
+        for run in runs
+    ]
+    seen: dict[tuple[str, int | None], Path] = {}
+    for run in labelled:
+        key = (run.label, run.info["seed"])
+        if key in seen:
+            raise InputError(
+                f"{run.folder} and {seen[key]} are the same method and seed ({run.label}, seed "
+                f"{run.info['seed']}); leave one out of runs="
+            )
+        seen[key] = run.folder
+    return labelled
+
+
+def _difference(key: str, run: EvaluatedRun, reference: EvaluatedRun) -> str:
+    if key == "data":
+        theirs, ours = run.metrics["data"]["n_pairs"], reference.metrics["data"]["n_pairs"]
+        return (
+            f"data {run.info['evaluated_on']} ({theirs} pairs) instead of "
+            f"{reference.info['evaluated_on']} ({ours} pairs)"
+        )
+    return f"{key}={run.comparable[key]} instead of {reference.comparable[key]}"
+
+
+def _mention_unevaluated(folder: Path) -> None:
+    for record in [folder / "run.json", *folder.glob("**/run.json")]:
+        if record.is_file() and not (record.parent / "evaluation" / "metrics.json").is_file():
+            log.warning(
+                "%s is not evaluated and left out; python evaluate.py run=%s",
+                record.parent,
+                record.parent,
+            )
