@@ -22,70 +22,77 @@ from nflows.transforms.permutations import Permutation
 from torch import Tensor
 
 # Columns (context, sample pairs) worked on at once: a hidden layer of them fits the cache.
-CHUNK = 4096
+CHUNK = 2048
 
 
 class PackedLayer:
-    """One autoregressive layer, its hidden units sorted by degree."""
+    """One autoregressive layer with tanh units, sorted by degree, for a set of contexts.
+
+    tanh(x) = 2 sigmoid(2x) - 1, and the sigmoid is several times cheaper on a CPU. The constants
+    go into the weights: the residual stream is kept at twice its size, and each product takes the
+    sigmoid's output.
+    """
 
     def __init__(self, transform: AutoregressiveTransform, context: Tensor) -> None:
         net: MADE = transform.autoregressive_net
         self.transform = transform
-        self.activation = net.activation
         order = torch.argsort(net.initial_layer.degrees, stable=True)
         degrees = net.initial_layer.degrees[order]
         self.dim = net.initial_layer.in_features
+        self.units = len(order)
         # Hidden units that are known once the first i variables are.
         self.known = [int((degrees <= i).sum()) for i in range(self.dim)]
-        self.first_weight = _weight(net.initial_layer)[order]
-        projected = self.activation(net.context_layer(context)) + net.initial_layer.bias
-        self.first_bias = projected.T[order]  # (H, B)
+        self.first_weight = 2 * _weight(net.initial_layer)[order]
+        projected = torch.tanh(net.context_layer(context)) + net.initial_layer.bias
+        self.first_bias = 2 * projected.t()[order]  # (H, B)
         self.blocks = [_PackedBlock(block, order, context) for block in net.blocks]
         self.multiplier = net.final_layer.out_features // self.dim
-        self.final_weight = _weight(net.final_layer)[:, order].contiguous()
-        self.final_bias = net.final_layer.bias
+        self.final_weight = 0.5 * _weight(net.final_layer)[:, order]
+        self.final_bias = net.final_layer.bias[:, None]
 
     def inverse(self, noise: Tensor, contexts: slice) -> Tensor:
         """Variables x from noise, (D, b, n) -> (D, b, n), for the given slice of contexts."""
         dim, batch, samples = noise.shape
+        noise = noise.reshape(dim, -1)
         x = torch.empty_like(noise)
-        units = self.first_weight.shape[0]
-        stream = noise.new_empty(len(self.blocks) + 1, units, batch * samples)
-        active, inner = torch.empty_like(stream), torch.empty_like(stream)
+        stream = noise.new_empty(self.units, noise.shape[1])
+        # What the blocks' two products read, for the units known so far.
+        active = noise.new_empty(len(self.blocks), 2, *stream.shape)
         start = 0
         for i in range(dim):
             end = self.known[i]
-            new = slice(start, end)
             if end > start:
-                known = x[:i].reshape(i, -1)
-                hidden = self.first_weight[new, :i] @ known
+                new, hidden = slice(start, end), stream[start:end]
+                torch.mm(self.first_weight[new, :i], x[:i], out=hidden)
                 _add_context(hidden, self.first_bias[new, contexts])
-                stream[0, new] = hidden
-                for k, block in enumerate(self.blocks):
-                    active[k, new] = self.activation(stream[k, new])
-                    temps = block.first_weight[new, :end] @ active[k, :end]
-                    _add_context(temps, block.first_bias[new, contexts])
-                    inner[k, new] = self.activation(temps)
-                    update = block.second_weight[new, :end] @ inner[k, :end]
-                    stream[k + 1, new] = stream[k, new] + update + block.second_bias[new]
+                for block, (first, second) in zip(self.blocks, active, strict=True):
+                    torch.sigmoid(hidden, out=first[new])
+                    inner = block.first_weight[new, :end] @ first[:end]
+                    _add_context(inner, block.first_bias[new, contexts])
+                    torch.sigmoid(inner, out=second[new])
+                    hidden.addmm_(block.second_weight[new, :end], second[:end])
+                    hidden += block.second_bias[new]
             rows = slice(i * self.multiplier, (i + 1) * self.multiplier)
-            params = self.final_weight[rows, :end] @ stream[-1, :end] + self.final_bias[rows, None]
-            x[i] = self._invert_element(noise[i].reshape(-1), params).view(batch, samples)
+            params = self.final_weight[rows, :end] @ stream[:end] + self.final_bias[rows]
+            x[i] = self._invert_element(noise[i], params)
             start = end
-        return x
+        return x.view(dim, batch, samples)
 
     def forward(self, x: Tensor, contexts: slice) -> tuple[Tensor, Tensor]:
         """Noise and log |det| from variables, (D, b, n) -> (D, b, n), (b, n)."""
         dim, batch, samples = x.shape
-        stream = self.first_weight @ x.reshape(dim, -1)
+        x = x.reshape(dim, -1)
+        stream = self.first_weight @ x
         _add_context(stream, self.first_bias[:, contexts])
+        active = torch.empty_like(stream)
         for block in self.blocks:
-            temps = block.first_weight @ self.activation(stream)
-            _add_context(temps, block.first_bias[:, contexts])
-            stream += block.second_weight @ self.activation(temps)
+            torch.sigmoid(stream, out=active)
+            inner = block.first_weight @ active
+            _add_context(inner, block.first_bias[:, contexts])
+            stream.addmm_(block.second_weight, inner.sigmoid_())
             stream += block.second_bias
-        params = self.final_weight @ stream + self.final_bias[:, None]
-        noise, log_det = self._map_elements(x.reshape(dim, -1), params)
+        params = torch.addmm(self.final_bias, self.final_weight, stream)
+        noise, log_det = self._map_elements(x, params)
         return noise.view(dim, batch, samples), log_det.view(batch, samples)
 
     def _invert_element(self, noise: Tensor, params: Tensor) -> Tensor:
@@ -109,14 +116,16 @@ class _PackedBlock:
     """A residual block; a fixed dropout mask scales the columns of its second layer."""
 
     def __init__(self, block: MaskedResidualBlock, order: Tensor, context: Tensor) -> None:
-        first, second = block.linear_layers
-        self.first_weight = _weight(first)[order][:, order]
-        self.first_bias = (block.context_layer(context) + first.bias).T[order]
-        weight = _weight(second)
-        if block.dropout.fixed_mask is not None:
-            weight = weight * block.dropout.fixed_mask
-        self.second_weight = weight[order][:, order]
-        self.second_bias = second.bias[order, None]
+        first, second = (_weight(layer)[order][:, order] for layer in block.linear_layers)
+        mask = block.dropout.fixed_mask
+        if mask is not None:
+            second = second * mask[order]
+        biases = [layer.bias[order, None] for layer in block.linear_layers]
+        projected = block.context_layer(context).t()[order]  # (H, B)
+        self.first_weight = 4 * first
+        self.first_bias = 2 * (projected + biases[0] - first.sum(1, keepdim=True))
+        self.second_weight = 4 * second
+        self.second_bias = 2 * (biases[1] - second.sum(1, keepdim=True))
 
 
 class PackedFlow:

@@ -62,7 +62,7 @@ class ResidualUpdate(Function):
             work.add_dropped(normed, update, masks.output, rows, second[rows])
             _normalise(second[rows], weight2, bias2, moments2[:, rows], out[rows])
         ctx.save_for_backward(
-            first, second, moments1, moments2,
+            first, second, moments2,
             weight1, bias1, expand, expand_bias, contract, weight2, bias2,
         )  # fmt: skip
         ctx.masks = masks
@@ -70,12 +70,13 @@ class ResidualUpdate(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        first, second, moments1, moments2, *weights = ctx.saved_tensors
+        first, second, moments2, *weights = ctx.saved_tensors
         weight1, bias1, expand, expand_bias, contract, weight2, bias2 = weights
         grad, masks = grads[0].contiguous(), ctx.masks
         grad_state, grad_gathered = torch.empty_like(first), torch.empty_like(first)
         sums = [torch.zeros_like(p) for p in (weight1, bias1, expand, expand_bias, contract)]
         sums += [torch.zeros_like(p) for p in (weight2, weight2, bias2)]
+        moments1 = torch.empty_like(moments2)
         work = _Buffers(first, expand, masks)
         for rows in _row_slices(len(first)):
             normed = _normalise(first[rows], weight1, bias1, moments1[:, rows])
