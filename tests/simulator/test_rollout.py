@@ -1,6 +1,7 @@
 """The batched rollout against one trajectory at a time, written from the paper's equations."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from asbc.simulator import Prefix
 from asbc.utils.random import standard_normal, stream, uniform
 
 RESIDUALS = ["gaussian", "matern"]
+MODELS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf/model").glob("*.yaml"))
 DT = 0.2
 
 
@@ -115,8 +117,9 @@ def test_rows_do_not_depend_on_the_batch(build_simulator, residual):
 
 
 @pytest.mark.parametrize("residual", RESIDUALS)
-def test_prior_draws_behind_adversarial_leaders_stay_finite(build_simulator, residual):
-    simulator = build_simulator(residual)
+@pytest.mark.parametrize("model", MODELS)
+def test_prior_draws_behind_adversarial_leaders_stay_finite(build_simulator, residual, model):
+    simulator = build_simulator(residual, model=model)
     n, steps = 10_000, 75
     theta = simulator.prior.sample(n, stream(2, "theta"))
     time = torch.arange(steps) * DT

@@ -15,7 +15,8 @@ class Prefix(NamedTuple):
         residuals: (batch, K), oldest first; the last one lies one time step before the first
             simulated residual.
         observed: (batch, K) bool; entries that are False are ignored.
-        noise: variance of the observation error relative to sigma^2.
+        noise: variance of the observation error relative to sigma^2, on top of any white
+            noise that is part of the process.
     """
 
     residuals: Tensor

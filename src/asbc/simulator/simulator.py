@@ -21,7 +21,10 @@ BOUND_TOLERANCE = 1e-4
 
 
 class Rollout(NamedTuple):
-    """Simulated trajectories; the first state is the one the simulation started from."""
+    """Simulated trajectories; the first state is the one the simulation started from.
+
+    The (batch, steps) tensors are views that keep time first in memory.
+    """
 
     gap: Tensor  # (batch, steps)
     speed: Tensor  # (batch, steps)
@@ -105,7 +108,7 @@ class Simulator:
             self._rollout(theta[i], leader_speed[i], gap[i], speed[i], rng, _rows(prefix, i))
             for i in _chunks(theta.shape[0])
         ]
-        return parts[0] if len(parts) == 1 else Rollout(*map(torch.cat, zip(*parts, strict=True)))
+        return parts[0] if len(parts) == 1 else Rollout(*map(_join, zip(*parts, strict=True)))
 
     def _rollout(
         self,
@@ -198,6 +201,11 @@ class Simulator:
 def _chunks(batch: int, size: int = 16_384) -> list[slice]:
     """Slices of the batch small enough for the processor's cache; one empty slice for no rows."""
     return [slice(i, i + size) for i in range(0, max(batch, 1), size)]
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    """Chunks as one tensor, with time first in memory as they have it."""
+    return torch.cat([part.t() for part in parts], dim=-1).t()
 
 
 def _rows(prefix: Prefix | None, rows: slice) -> Prefix | None:

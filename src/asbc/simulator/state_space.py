@@ -46,10 +46,7 @@ def stationary(like: Tensor) -> Belief:
 
 def predict(belief: Belief, step: Transition) -> Belief:
     """The belief one time step later."""
-    matrix = step.matrix
-    half = multiply(matrix, belief.covariance)
-    covariance = multiply(matrix, half.transpose(0, 1)) + step.noise
-    return Belief(multiply(matrix, belief.mean), covariance)
+    return Belief(multiply(step.matrix, belief.mean), _propagate(belief.covariance, step))
 
 
 def condition(belief: Belief, variance: Tensor, shift: Tensor, shrink: Tensor | float) -> Belief:
@@ -80,12 +77,12 @@ def block(step: Transition, size: int, white: float) -> tuple[Sequence[Tensor], 
         factor.
     """
     rows, columns = [], []
-    power, noise = step.matrix, step.noise  # of the first i steps
+    power, noise = step.matrix, step.noise  # transition and noise over i + 1 steps
     for i in range(size):
         if i > 0:
             power = multiply(step.matrix, power)
-            noise = predict(Belief(power[0], noise), step).covariance
-        cross = noise[:, 0]  # covariance of s_i with its first component
+            noise = _propagate(noise, step)
+        cross = noise[:, 0]  # covariance of the state with the value at the same time
         column = [cross[0] + white]
         for _ in range(i + 1, size):
             cross = multiply(step.matrix, cross)
@@ -122,6 +119,11 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
     if right.ndim == left.ndim:
         left = left.unsqueeze(2)
     return left[:, 0] * right[0] + left[:, 1] * right[1] + left[:, 2] * right[2]
+
+
+def _propagate(covariance: Tensor, step: Transition) -> Tensor:
+    half = multiply(step.matrix, covariance)
+    return multiply(step.matrix, half.transpose(0, 1)) + step.noise
 
 
 def _transition_matrix(x: Tensor) -> Tensor:
