@@ -102,6 +102,11 @@ class DataSource(ABC):
             )
         return pairs
 
+    @property
+    def drops(self) -> dict[str, int]:
+        """What was left out or mended on purpose: reason -> count."""
+        return self._prepared.drops
+
     def pairs(self) -> PairSet:
         """All usable pairs, in an order that does not depend on how files or rows were ordered."""
         return self._pairs
