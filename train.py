@@ -20,7 +20,14 @@ def main(cfg: DictConfig) -> float:
     from asbc.design.space import DesignSpace
     from asbc.training.checkpoint import AtomicCheckpointIO
     from asbc.training.datamodule import SimulationDataModule
-    from asbc.training.run import draw_seed, fit, loop_callbacks, observed_subset, quiet_lightning
+    from asbc.training.run import (
+        draw_seed,
+        fit,
+        last_words,
+        loop_callbacks,
+        observed_subset,
+        quiet_lightning,
+    )
     from asbc.training.settings import validate
     from asbc.utils.random import key
 
@@ -58,9 +65,7 @@ def main(cfg: DictConfig) -> float:
         )
         loop = fit(trainer, estimator, data, cfg.ckpt_path)
 
-    print(f"run folder: {folder.shown}")
-    print(f"best round {loop.best_round}, hold-out loss {loop.best_loss:.4f}")
-    print(f"next: python evaluate.py run={folder.shown}")
+    print(last_words(folder, loop))
     return loop.best_loss
 
 

@@ -33,9 +33,9 @@ def test_resuming_repeats_the_runs_overrides_and_its_drawn_seed(run):
         "data.path='x y.csv'",
         "seed=7",
         f"hydra.run.dir='{run.path}'",
-        f"ckpt_path='{run.last}'",
         "logger=wandb",
         "residual=gaussian",
+        f"ckpt_path='{run.last}'",
     ]
 
 
@@ -70,6 +70,13 @@ def test_a_folder_with_a_run_is_refused_unless_resuming(run):
         run.claim(resuming=False).__enter__()
     with run.claim(resuming=True):
         pass
+
+
+def test_leftovers_of_a_killed_process_are_removed(run):
+    leftover = run.path / "checkpoints" / ".last.ckpt.123.partial"
+    leftover.touch()
+    with run.claim(resuming=True):
+        assert not leftover.exists()
 
 
 def test_two_processes_never_share_a_folder(tmp_path):

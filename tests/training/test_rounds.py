@@ -1,6 +1,8 @@
 """The loop in this process: what happens at the end of epochs and rounds."""
 
+import io
 import math
+import sys
 
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from asbc.training.folder import RunFolder
+from asbc.training.progress import RoundProgress
 from asbc.training.rounds import RoundCallback, RoundObserver
 from asbc.training.run import load_best
 from asbc.utils.checks import InputError
@@ -139,6 +142,23 @@ def test_the_tables_hold_what_the_user_is_promised(build, tmp_path):
     promised += ["simulations", "seconds_train", "seconds_simulate", "score_q05", "score_q95"]
     assert set(promised) <= set(rounds)
     assert rounds["lambda"].tolist() == [1.0, 0.9] and rounds["alpha"].tolist() == [0.0, 0.1]
+
+
+def test_the_progress_bar_shows_round_epoch_loss_and_simulations(build, tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    losses = [5.0, 6.0, 6.0, 4.0, 5.0, 5.0]
+    for terminal in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", terminal)
+        run(build, tmp_path, losses, *PATIENT, "training.rounds=1", callbacks=[RoundProgress()])
+        shown = terminal.getvalue()
+        if terminal.isatty():
+            assert "round 0/1" in shown and "round 1/1" in shown and "3/4" in shown
+            assert "hold-out 5.000, 128 simulations" in shown
+        else:
+            assert "round" not in shown
 
 
 def test_a_diverged_round_is_left_and_the_loop_goes_on(build, tmp_path, caplog):

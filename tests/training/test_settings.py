@@ -34,6 +34,7 @@ CONFIG = {
         "gamma": 0.1,
         "tau_theta": 1.0,
     },
+    "bank": {"stride": 50, "synthetic_cap": 10_000},
     "data": {"context_steps": 75, "dt": 0.2, "min_duration": 40.0},
 }
 
@@ -72,6 +73,8 @@ def test_a_good_config_gives_the_settings():
         ("acquisition.tau_theta", 0, "acquisition.tau_theta=0; expected a number above 0"),
         ("data.context_steps", 201, "data.context_steps=201 (40.2 s) is longer than the shortest"),
         ("data.context_steps", 1, "data.context_steps=1"),
+        ("bank.synthetic_cap", 0, "bank.synthetic_cap=0, but acquisition.alpha_schedule asks"),
+        ("bank.stride", 0, "bank.stride=0"),
         ("seed", -1, "seed=-1"),
         ("threads", 0, "threads=0"),
     ],

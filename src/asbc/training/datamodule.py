@@ -62,17 +62,15 @@ class SimulationDataModule(pl.LightningDataModule):
 
     def warm_up(self) -> dict[str, float]:
         """Fill the buffer from the prior (round 0); returns what there is to log."""
-        plan = prior_plan(self.space)
-        return self._fill(plan, self.settings.warmup_simulations, 0, Stopwatch())
+        return self._fill(prior_plan(self.space), self.settings.warmup_simulations, 0)
 
     def acquire(self, round: int, posterior: PosteriorModel) -> dict[str, float]:
         """Let the strategy choose this round's pairs and simulate them; returns what to log."""
-        watch = Stopwatch()
-        with watch("acquire"):
-            plan = self.acquisition.plan(round, posterior, self.space)
-        return self._fill(plan, self.settings.pairs_per_round, round, watch)
+        plan = self.acquisition.plan(round, posterior, self.space)
+        return self._fill(plan, self.settings.pairs_per_round, round)
 
-    def _fill(self, plan: Plan, n: int, round: int, watch: Stopwatch) -> dict[str, float]:
+    def _fill(self, plan: Plan, n: int, round: int) -> dict[str, float]:
+        watch = Stopwatch()
         with watch("simulate"):
             harvest = self._simulate(plan, n, round, self.space)
         self.buffer.push(harvest.simulations)

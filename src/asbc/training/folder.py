@@ -5,6 +5,7 @@ Imports nothing heavy, so that `train.py` can look at its arguments before Hydra
 
 import fcntl
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -50,11 +51,13 @@ class RunFolder:
                     f"{self.shown} already holds a run; continue it with "
                     f"ckpt_path={self.shown}/checkpoints/last.ckpt or choose another folder"
                 )
+            for leftover in self.path.rglob(".*.partial"):  # of a killed process
+                leftover.unlink()
             yield
 
     def write(self, config_yaml: str, seed: int, overrides: Sequence[str]) -> None:
         """Save the resolved config and a record of what the run was made with."""
-        self.config.write_text(config_yaml)
+        write_text(self.config, config_yaml)
         made_with = {
             "seed": seed,
             "versions": {name: v for name in PACKAGES if (v := _version(name))},
@@ -65,7 +68,14 @@ class RunFolder:
         known = json.loads(self.record.read_text()) if self.last.exists() else {}
         own = [text for text in overrides if _name(text) not in ("ckpt_path", "seed")]
         content = {**made_with, **known, "overrides": own}
-        self.record.write_text(json.dumps(content, indent=2) + "\n")
+        write_text(self.record, json.dumps(content, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that a kill at any moment cannot leave half-done."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    os.replace(partial, path)
 
 
 def resume_arguments(arguments: Sequence[str]) -> list[str]:
@@ -77,6 +87,7 @@ def resume_arguments(arguments: Sequence[str]) -> list[str]:
         SystemExit: if the checkpoint does not exist or is not inside a run folder.
     """
     given = [text for text in arguments if _name(text) == "ckpt_path"]
+    others = [text for text in arguments if _name(text) != "ckpt_path"]
     checkpoint = given[-1].partition("=")[2].strip("'\"") if given else ""
     if checkpoint in ("", "null"):
         return list(arguments)
@@ -97,7 +108,7 @@ def resume_arguments(arguments: Sequence[str]) -> list[str]:
         f"seed={record['seed']}",
         f"hydra.run.dir={quoted(folder.path)}",
     ]
-    return merge_overrides(saved, arguments)
+    return merge_overrides(saved, [*others, f"ckpt_path={quoted(path)}"])
 
 
 def merge_overrides(saved: Sequence[str], given: Sequence[str]) -> list[str]:

@@ -66,6 +66,17 @@ def fit(
     return next(c for c in trainer.callbacks if isinstance(c, RoundCallback))  # type: ignore[attr-defined]
 
 
+def last_words(folder: RunFolder, loop: RoundCallback) -> str:
+    """What the user sees at the end: the run folder, the result and the next command."""
+    if loop.best_round < 0:
+        return f"run folder: {folder.shown}\nno round was finished, so there is no model"
+    return (
+        f"run folder: {folder.shown}\n"
+        f"best round {loop.best_round}, hold-out loss {loop.best_loss:.4f}\n"
+        f"next: python evaluate.py run={folder.shown}"
+    )
+
+
 def load_best(estimator: PosteriorEstimator, folder: RunFolder) -> dict[str, Any]:
     """Load the best round's weights into an estimator built from the run's config.
 

@@ -44,6 +44,7 @@ def validate(config: Mapping[str, Any]) -> LoopSettings:
     check_integer("seed", config["seed"], minimum=0)
     check_integer("threads", config["threads"], minimum=1)
     _check_acquisition(config["acquisition"], settings)
+    _check_bank(config["bank"], config["acquisition"], settings)
     _check_context(config["data"])
     return settings
 
@@ -72,6 +73,19 @@ def _check_acquisition(acquisition: Mapping[str, Any], settings: LoopSettings) -
                 f"training.pairs_per_round={settings.pairs_per_round} is more than the pool of "
                 f"{pool} pairs; raise acquisition.candidates"
             )
+
+
+def _check_bank(
+    bank: Mapping[str, Any], acquisition: Mapping[str, Any], settings: LoopSettings
+) -> None:
+    check_integer("bank.stride", bank["stride"], minimum=1)
+    check_integer("bank.synthetic_cap", bank["synthetic_cap"], minimum=0)
+    shares = acquisition.get("alpha_schedule", ())[1 : settings.rounds + 1]
+    if bank["synthetic_cap"] == 0 and any(shares):
+        raise InputError(
+            "bank.synthetic_cap=0, but acquisition.alpha_schedule asks for synthetic windows; "
+            "set the schedule to zeros or the cap above 0"
+        )
 
 
 def _check_context(data: Mapping[str, Any]) -> None:

@@ -5,20 +5,20 @@ written after that.
 """
 
 import csv
-import os
+import io
 from collections.abc import Sequence
 from pathlib import Path
+
+from asbc.training.folder import write_text
 
 Row = dict[str, float]
 
 
 def write_table(path: str | Path, rows: Sequence[Row]) -> None:
     """Write rows under the union of their columns, in order of first appearance; atomically."""
-    path = Path(path)
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(partial, path)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(Path(path), text.getvalue())
