@@ -176,23 +176,36 @@ def test_rows_do_not_depend_on_the_batch():
         assert torch.equal(torch.cat(parts), whole)
 
 
-@pytest.mark.parametrize("ell", [0.4, 1.0, 3.0, 10.0])
-def test_censored_likelihood_is_close_to_the_normal_integral(ell):
-    """A driver who comes to a stop: from the fourth value on only a bound is known."""
-    sigma, dt, steps, start = 0.3, 0.2, 10, 3
-    process, hyper = MaternResidual(1e-3), torch.tensor([[0.3, ell]], dtype=torch.float64)
-    covariance = kernel(dt * np.arange(steps), sigma, ell) + 1e-3 * sigma**2 * np.eye(steps)
-    values = process.sample(hyper, steps, dt, stream(9))
-    values[:, start:] += 0.1
-    mask = torch.arange(steps) >= start
+def censored_log_likelihood(covariance, values, mask):
+    """Density of the seen values times the probability of the others, by scipy's integral."""
+    seen, hidden = np.flatnonzero(~mask), np.flatnonzero(mask)
+    known, cross = covariance[np.ix_(seen, seen)], covariance[np.ix_(seen, hidden)]
+    gain = np.linalg.solve(known, cross).T
+    rest = covariance[np.ix_(hidden, hidden)] - gain @ cross
+    below = stats.multivariate_normal(gain @ values[seen], rest, seed=0).cdf(values[hidden])
+    return stats.multivariate_normal(cov=known).logpdf(values[seen]) + math.log(below)
 
-    seen, hidden = slice(None, start), slice(start, None)
-    gain = np.linalg.solve(covariance[seen, seen], covariance[seen, hidden]).T
-    rest = covariance[hidden, hidden] - gain @ covariance[seen, hidden]
-    density = stats.multivariate_normal(cov=covariance[seen, seen]).logpdf(values[0, seen])
-    mean = gain @ values[0, seen].numpy()
-    probability = stats.multivariate_normal(mean, rest, seed=0).cdf(values[0, hidden])
-    expected = density + math.log(probability)
-    for sign, side in ((1, "lower"), (-1, "upper")):  # the second is the first one's mirror image
-        actual = process.log_likelihood(sign * values, hyper, dt, **{side: mask[None]}).item()
-        assert actual == pytest.approx(expected, abs=0.1)
+
+@pytest.mark.parametrize("ell", [0.4, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize(
+    "steps, largest", [(8, 0.1), (12, 0.45)], ids=["stops", "stops and drives on"]
+)
+def test_censored_likelihood_is_close_to_the_normal_integral(ell, steps, largest):
+    """Of the fifth to the eighth value only bounds are known; an approximation, see the method."""
+    n, sigma = 20, 0.3
+    process, hyper = MaternResidual(), torch.tensor([[sigma, ell]] * n, dtype=torch.float64)
+    covariance = kernel(0.2 * np.arange(steps), sigma, ell) + 1e-3 * sigma**2 * np.eye(steps)
+    mask = torch.zeros(n, steps, dtype=torch.bool)
+    mask[:, 4:8] = True
+    values = process.sample(hyper, steps, 0.2, stream(9))
+    slack = 0.1 * standard_normal(stream(10), n, steps, dtype=torch.float64).abs()
+    values = torch.where(mask, values + slack, values)
+    expected = [
+        censored_log_likelihood(covariance, row, mask[0].numpy()) for row in values.numpy()
+    ]
+    actual = process.log_likelihood(values, hyper, 0.2, lower=mask)
+    error = actual.numpy() - expected
+    assert np.sqrt(np.mean(error**2)) < largest
+    assert abs(error.mean()) < 0.25
+    mirrored = process.log_likelihood(-values, hyper, 0.2, upper=mask)
+    torch.testing.assert_close(mirrored, actual)
