@@ -1,0 +1,1 @@
+"""Calibrating files of drivers with a trained posterior: draws, checks, corrections, outputs."""

@@ -1,0 +1,75 @@
+"""refine=auto: importance weighting where it suffices, NUTS where it does not."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from asbc.baselines.method import require_extra, take_draws
+from asbc.baselines.settings import NutsSettings
+from asbc.calibration.importance import RELIABLE_K_HAT
+from asbc.calibration.model import Model
+from asbc.calibration.refinement import PsisRefinement, Refined
+from asbc.data.pairset import PairSet
+from asbc.utils.checks import InputError
+from asbc.utils.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoRefinement:
+    """PSIS for every driver; those whose k-hat is too high get NUTS draws instead.
+
+    Args:
+        proposals: network draws that are weighted per driver.
+        max_k_hat: drivers above it go to NUTS.
+        drivers_at_once: drivers that NUTS samples side by side.
+        nuts: settings of the sampler.
+    """
+
+    proposals: int = 2000
+    max_k_hat: float = RELIABLE_K_HAT
+    drivers_at_once: int = 20
+    nuts: NutsSettings = field(default_factory=NutsSettings)
+
+    def __post_init__(self) -> None:
+        PsisRefinement(proposals=self.proposals)
+        if self.drivers_at_once < 1:
+            raise InputError(f"refine.drivers_at_once={self.drivers_at_once}; expected 1 or more")
+
+    def __call__(
+        self, model: Model, pairs: PairSet, samples: int, seed: int, watch: Stopwatch
+    ) -> Refined:
+        """See `Refinement`."""
+        refined = PsisRefinement(proposals=self.proposals)(model, pairs, samples, seed, watch)
+        hard = np.flatnonzero(~(refined.columns["k_hat"] <= self.max_k_hat))
+        converged = np.full(len(pairs), None, dtype=object)
+        if len(hard):
+            theta, route = refined.theta.clone(), refined.route.copy()
+            with watch("nuts"):
+                chosen = pairs.select(hard)
+                theta[torch.from_numpy(hard)], converged[hard] = self._sample(
+                    model, chosen, samples, seed
+                )
+            route[hard] = "nuts"
+            refined = refined._replace(theta=theta, route=route)
+        return refined._replace(columns=refined.columns | {"nuts_converged": converged})
+
+    def _sample(
+        self, model: Model, pairs: PairSet, samples: int, seed: int
+    ) -> tuple[torch.Tensor, np.ndarray]:
+        """NUTS draws (driver, draw, dim), and whether each driver's chains converged."""
+        require_extra()
+        from asbc.baselines import driver_models, inference
+
+        at_once = min(self.drivers_at_once, len(pairs))
+        chains = driver_models.driver_posteriors(
+            model.simulator, pairs, model.context_steps, self.nuts, seed, at_once
+        )
+        names = model.simulator.parameter_names
+        verdict = inference.check(inference.driver_data(chains, names, pairs.pair_id), self.nuts)
+        failed = set(verdict.drivers_not_converged)
+        theta = take_draws(driver_models.draws_of(chains), samples).transpose(0, 1)
+        # Float64 draws inside the prior may round to just outside it.
+        prior = model.simulator.prior
+        theta = theta.clamp(prior.low, prior.high)
+        return theta, np.array([name not in failed for name in pairs.pair_id])

@@ -1,0 +1,134 @@
+"""Chunks of drivers on disk: each written whole or not at all, so that a killed run continues."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from asbc.utils.checks import InputError
+
+
+@dataclass(frozen=True)
+class Part:
+    """The result of one chunk.
+
+    Attributes:
+        draws: a row per driver and draw.
+        drivers: a row per driver; `position` is its place in the data.
+        seconds: cost by stage.
+        skipped: reason by driver, for those that could not be calibrated.
+        predictive: drives, each (draw, driver, step); empty unless asked for.
+    """
+
+    draws: pa.Table
+    drivers: pd.DataFrame
+    seconds: dict[str, float]
+    skipped: dict[str, str]
+    predictive: dict[str, np.ndarray]
+
+
+class Parts:
+    """The folder of finished chunks.
+
+    Args:
+        folder: where they are kept until all of them are there.
+        identity: everything the result depends on. A folder begun with another identity is
+            refused, since its chunks cannot be mixed with new ones.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.manifest = folder / "manifest.json"
+        self.identity = json.loads(json.dumps(identity))  # as it will be read back
+
+    def open(self) -> None:
+        """Begin, or continue what was begun with the same identity."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.manifest.exists():
+            replace_text(self.manifest, json.dumps(self.identity, indent=2) + "\n")
+            return
+        begun = json.loads(self.manifest.read_text())
+        changed = [k for k in self.identity if begun.get(k) != self.identity[k]]
+        if changed:
+            name = changed[0]
+            raise InputError(
+                f"{self.folder.parent} holds a calibration begun with another {name} "
+                f"({begun.get(name)}, now {self.identity[name]}); give another output= or delete "
+                "that folder"
+            )
+
+    def finished(self, index: int) -> bool:
+        """Whether a chunk is there."""
+        return self._path(index, "json").exists()
+
+    def write(self, index: int, part: Part) -> None:
+        """Store a chunk; its JSON file, renamed into place last, says that it is complete."""
+        with replacing(self._path(index, "draws.parquet")) as path:
+            pq.write_table(part.draws, path)
+        with replacing(self._path(index, "drivers.parquet")) as path:
+            part.drivers.to_parquet(path, index=False)
+        if part.predictive:
+            arrays: dict[str, Any] = dict(part.predictive)
+            with replacing(self._path(index, "predictive.npz")) as path, path.open("wb") as file:
+                np.savez(file, **arrays)
+        text = json.dumps({"seconds": part.seconds, "skipped": part.skipped})
+        replace_text(self._path(index, "json"), text)
+
+    def record(self, index: int) -> dict[str, Any]:
+        """Seconds by stage and skipped drivers of a chunk."""
+        return json.loads(self._path(index, "json").read_text())
+
+    def drivers(self, index: int) -> pd.DataFrame:
+        """The table of a chunk's drivers."""
+        return pd.read_parquet(self._path(index, "drivers.parquet"))
+
+    def read(self, index: int) -> Part:
+        """What `write` stored."""
+        predictive: dict[str, np.ndarray] = {}
+        if self._path(index, "predictive.npz").exists():
+            with np.load(self._path(index, "predictive.npz")) as file:
+                predictive = {name: file[name] for name in file.files}
+        return Part(
+            draws=pq.read_table(self._path(index, "draws.parquet")),
+            drivers=self.drivers(index),
+            predictive=predictive,
+            **self.record(index),
+        )
+
+    def remove(self) -> None:
+        """Delete all chunks; the merged outputs hold everything."""
+        shutil.rmtree(self.folder)
+
+    def _path(self, index: int, ending: str) -> Path:
+        return self.folder / f"{index:06d}.{ending}"
+
+
+class replacing:
+    """A temporary path that takes the given one's place when the block ends without an error."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.writing")
+
+    def __enter__(self) -> Path:
+        return self.temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            os.replace(self.temporary, self.path)
+        else:
+            self.temporary.unlink(missing_ok=True)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    with replacing(path) as temporary:
+        temporary.write_text(text)
