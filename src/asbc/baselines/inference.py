@@ -1,30 +1,13 @@
 """Chains as ArviZ InferenceData, and the verdict on whether they converged."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import arviz as az
 import numpy as np
 
+from asbc.baselines.convergence import Convergence
 from asbc.baselines.nuts import Chains
 from asbc.baselines.settings import NutsSettings
-
-
-@dataclass(frozen=True)
-class Convergence:
-    """Worst diagnostics over everything that was sampled."""
-
-    r_hat: float
-    ess_bulk: float
-    divergences: int
-    draws: int
-    converged: bool
-    not_converged: tuple[str, ...] = ()  # drivers, where each was sampled by itself
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for `metrics.json`."""
-        return asdict(self)
 
 
 def pooled_data(chains: Chains, names: Sequence[str]) -> az.InferenceData:
@@ -69,21 +52,32 @@ def population_data(
 def check(data: az.InferenceData, settings: NutsSettings) -> Convergence:
     """Rank-normalised r-hat and bulk effective sample size of every sampled quantity."""
     # The correlations follow from draws that are checked, and their diagonal is constant.
-    sampled = data.posterior.drop_vars("correlation", errors="ignore")
+    sampled = data["posterior"].drop_vars("correlation", errors="ignore")
     r_hat, ess = az.rhat(sampled), az.ess(sampled, method="bulk")
-    worst_r_hat = max(float(r_hat[name].max()) for name in sampled.data_vars)
-    least_ess = min(float(ess[name].min()) for name in sampled.data_vars)
-    failed = (r_hat["theta"] >= settings.max_r_hat) | (ess["theta"] <= settings.min_ess)
-    divided = "driver" in data.sample_stats.diverging.dims
-    drivers = failed.any("parameter") if divided else None
+    drivers, failed = 0, []
+    if "driver" in data["sample_stats"].diverging.dims:
+        bad = (r_hat["theta"] >= settings.max_r_hat) | (ess["theta"] <= settings.min_ess)
+        bad = bad.any("parameter")
+        drivers, failed = bad.size, [str(name) for name in bad.driver.values[bad.values]]
     return Convergence(
-        r_hat=worst_r_hat,
-        ess_bulk=least_ess,
-        divergences=int(data.sample_stats.diverging.sum()),
-        draws=data.posterior.sizes["chain"] * data.posterior.sizes["draw"],
-        converged=worst_r_hat < settings.max_r_hat and least_ess > settings.min_ess,
-        not_converged=() if drivers is None else tuple(failed.driver.values[drivers.values]),
+        r_hat=max(float(r_hat[name].max()) for name in sampled.data_vars),
+        ess_bulk=min(float(ess[name].min()) for name in sampled.data_vars),
+        divergences=int(data["sample_stats"].diverging.sum()),
+        draws=data["sample_stats"].diverging.size,
+        max_r_hat=settings.max_r_hat,
+        min_ess=settings.min_ess,
+        drivers=drivers,
+        drivers_not_converged=tuple(failed),
     )
+
+
+def with_population(drivers: az.InferenceData, population: az.InferenceData) -> az.InferenceData:
+    """The test drivers' posterior, with the population's in groups of its own."""
+    drivers.add_groups(
+        population_posterior=population["posterior"],
+        population_sample_stats=population["sample_stats"],
+    )
+    return drivers
 
 
 def _inference_data(

@@ -1,6 +1,6 @@
 """One-step-ahead log-likelihoods of the residual-augmented IDM, in JAX."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +32,8 @@ def weights(theta: Array, delta: float) -> Array:
     return jnp.stack(terms, axis=-1)
 
 
-class TrajectoryLikelihood(NamedTuple):
+@dataclass(frozen=True)
+class TrajectoryLikelihood:
     """log p(x | theta) of drivers from their `Statistics`.
 
     The same likelihood as `Simulator.log_likelihood`: exact for both residuals as long as no step
@@ -62,9 +63,7 @@ class TrajectoryLikelihood(NamedTuple):
         squares = jnp.einsum("...a,...ab,...b->...", weight, form, weight)
         log_det = jnp.einsum("...k,...k->...", basis, statistics.log_det)
         observed = -0.5 * (
-            squares / sigma**2
-            + log_det
-            + statistics.count * (2 * jnp.log(sigma) + LOG_TWO_PI)
+            squares / sigma**2 + log_det + statistics.steps * (2 * jnp.log(sigma) + LOG_TWO_PI)
         )
         if not statistics.side.shape[-1]:
             return observed

@@ -57,7 +57,7 @@ def slice_log_likelihood(
 
 
 def squared_exponential(lag: np.ndarray, theta: Array) -> Array:
-    """exp(-lag^2 / (2 ell^2)), plus white noise of its own variance; theta: ..., sigma, ell, white."""
+    """exp(-lag^2 / (2 ell^2)) plus white noise; theta: ..., sigma, ell, white."""
     sigma, ell, white = theta[5], theta[6], theta[7]
     return jnp.exp(-0.5 * (lag / ell) ** 2) + (white / sigma) ** 2 * jnp.eye(len(lag))
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from asbc.baselines.convergence import Convergence
 from asbc.data.pairset import PairSet
 from asbc.simulator import Simulator
 from asbc.utils.checks import InputError
@@ -47,7 +48,7 @@ class Fitted:
         pairs: the test pairs the draws belong to.
         details: what metrics.json keeps of the fit.
         inference: all draws with their diagnostics, where the method is Bayesian.
-        converged: whether the fit may be believed.
+        convergence: the verdict on them.
     """
 
     simulator: Simulator
@@ -55,15 +56,14 @@ class Fitted:
     pairs: PairSet
     details: dict[str, Any] = field(default_factory=dict)
     inference: "InferenceData | None" = None
-    converged: bool = True
+    convergence: Convergence | None = None
 
 
 class Baseline(Protocol):
     """A comparison method; built from a file of the `baseline` config group."""
 
-    @property
-    def label(self) -> str:
-        """How tables name the method."""
+    def label(self, residual: str) -> str:
+        """How tables name the method with this residual model."""
         ...
 
     def fit(self, task: Task) -> Fitted:
@@ -90,4 +90,4 @@ def take_draws(theta: np.ndarray, samples: int) -> Tensor:
 
 def for_every_pair(theta: Tensor, pairs: PairSet) -> Tensor:
     """The same draws (samples, dim) for each pair: (pair, samples, dim)."""
-    return theta.expand(len(pairs), *theta.shape)
+    return theta.expand(len(pairs), *theta.shape).contiguous()

@@ -7,13 +7,16 @@ import jax
 import numpy as np
 import numpyro
 from numpy.typing import NDArray
-from numpyro.infer import MCMC, NUTS
+from numpyro.infer import MCMC, NUTS, init_to_uniform
 
 from asbc.baselines.settings import NutsSettings
 from asbc.utils.progress import progress
 
 # Sums of squares over long trajectories and near-singular kernels need double precision.
 numpyro.enable_x64()
+
+# The first steps, far from the posterior and without a mass matrix, would take the deepest trees.
+WARMUP_TREE_DEPTH = 8
 
 
 class Chains(NamedTuple):
@@ -24,9 +27,16 @@ class Chains(NamedTuple):
     leapfrogs: NDArray[np.int64]  # (chain, draw)
 
 
-def sample(model: Callable[..., None], settings: NutsSettings, key: int, *data: Any) -> Chains:
-    """Draws of `model(*data)`; the model says what to keep with `numpyro.deterministic`."""
-    return _to_numpy(jax.jit(_runner(model, settings))(_random_key(key), *data))
+def sample(
+    model: Callable[..., None],
+    settings: NutsSettings,
+    key: int,
+    data: Any,
+    dense_mass: bool = True,
+) -> Chains:
+    """Draws of `model(data)`; a dense mass matrix suits few, strongly dependent parameters."""
+    run = jax.jit(_runner(model, settings, dense_mass))
+    return _to_numpy(run(_random_key(key), data))
 
 
 def sample_drivers(
@@ -58,13 +68,19 @@ def sample_drivers(
     return chains
 
 
-def _runner(model: Callable[..., None], settings: NutsSettings) -> Callable[..., Chains]:
-    def run(random: jax.Array, *data: Any) -> Chains:
+def _runner(
+    model: Callable[..., None], settings: NutsSettings, dense_mass: bool = True
+) -> Callable[..., Chains]:
+    def run(random: jax.Array, data: Any) -> Chains:
         kernel = NUTS(
             model,
-            dense_mass=True,
+            dense_mass=dense_mass,
+            init_strategy=init_to_uniform(radius=1.0),
             target_accept_prob=settings.target_accept,
-            max_tree_depth=settings.max_tree_depth,
+            max_tree_depth=(
+                min(WARMUP_TREE_DEPTH, settings.max_tree_depth),
+                settings.max_tree_depth,
+            ),
         )
         mcmc = MCMC(
             kernel,
@@ -74,9 +90,11 @@ def _runner(model: Callable[..., None], settings: NutsSettings) -> Callable[...,
             chain_method="vectorized",
             progress_bar=False,
         )
-        mcmc.run(random, *data, extra_fields=("diverging", "num_steps"))
+        mcmc.run(random, data, extra_fields=("diverging", "num_steps"))
         extra = mcmc.get_extra_fields(group_by_chain=True)
-        return Chains(mcmc.get_samples(group_by_chain=True), extra["diverging"], extra["num_steps"])
+        return Chains(
+            mcmc.get_samples(group_by_chain=True), extra["diverging"], extra["num_steps"]
+        )
 
     return run
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asbc.baselines.method import Fitted, Task, for_every_pair, require_extra, take_draws
+from asbc.baselines.noise_free import fields_of
 from asbc.baselines.settings import NutsSettings
 from asbc.baselines.squared_exponential import SquaredExponentialResidual
 from asbc.simulator import Prior, Simulator
@@ -32,9 +33,8 @@ class BIDM:
     def __post_init__(self) -> None:
         _require_choice("prior", self.prior, PRIORS)
 
-    @property
-    def label(self) -> str:
-        """How tables name the method."""
+    def label(self, residual: str) -> str:
+        """How tables name the method; its residual model is part of it."""
         return "Pooled B-IDM" + _prior_note(self.prior)
 
     def fit(self, task: Task) -> Fitted:
@@ -78,9 +78,8 @@ class MAIDM:
         _require_choice("prior", self.prior, PRIORS)
         _require_choice("kernel", self.kernel, KERNELS)
 
-    @property
-    def label(self) -> str:
-        """How tables name the method."""
+    def label(self, residual: str) -> str:
+        """How tables name the method; its residual model is part of it."""
         kernel = "" if self.kernel == "squared_exponential" else ", Matérn kernel"
         return f"Pooled MA-IDM{kernel}" + _prior_note(self.prior)
 
@@ -99,10 +98,7 @@ class MAIDM:
             raise InputError("baseline=ma_idm has correlated residuals: use residual=matern")
         if self.kernel == "matern52":
             return simulator
-        fields = {
-            m.name: {n: getattr(m, n) for n in ("unit", "centre", "log_scale", "low", "high")}
-            for m in simulator.prior.marginals
-        }
+        fields = {m.name: fields_of(m) for m in simulator.prior.marginals}
         residual = {name: fields.pop(name) for name in MaternResidual.parameters}
         return Simulator(
             simulator.law,
@@ -127,9 +123,9 @@ def _sample(
         simulator,
         for_every_pair(theta, task.test),
         task.test,
-        {"convergence": verdict.to_dict(), "known_pairs": len(task.known)},
+        {"known_pairs": len(task.known)},
         data,
-        verdict.converged,
+        verdict,
     )
 
 

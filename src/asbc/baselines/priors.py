@@ -17,8 +17,8 @@ REFERENCE_MEAN = (2.0, 0.69, 0.47, -0.3, 0.51)
 REFERENCE_SD = (0.3, 1.0, 1.0, 0.01, 0.5)
 # Rates of their exponential priors: on the sd of B-IDM, and on MA-IDM's two variances.
 REFERENCE_SIGMA_RATE = 1e4
-REFERENCE_KERNEL_VARIANCE_RATE = 8e4
-REFERENCE_WHITE_VARIANCE_RATE = 1e5
+REFERENCE_KERNEL_RATE = 8e4
+REFERENCE_WHITE_RATE = 1e5
 # Their N(1 s, 1 s) on the kernel length; only positive lengths mean anything.
 REFERENCE_ELL = (1.0, 1.0)
 
@@ -45,13 +45,11 @@ def reference_prior(residual_parameters: Sequence[str]) -> ThetaPrior:
         if len(residual_parameters) == 1:
             theta.append(numpyro.sample("sigma", dist.Exponential(REFERENCE_SIGMA_RATE)))
             return jnp.stack(theta)
-        variance = numpyro.sample("kernel_variance", dist.Exponential(REFERENCE_KERNEL_VARIANCE_RATE))
+        variance = numpyro.sample("kernel_variance", dist.Exponential(REFERENCE_KERNEL_RATE))
         theta.append(jnp.sqrt(variance))
         theta.append(numpyro.sample("ell", dist.TruncatedNormal(*REFERENCE_ELL, low=0.0)))
         if "white" in residual_parameters:
-            variance = numpyro.sample(
-                "white_variance", dist.Exponential(REFERENCE_WHITE_VARIANCE_RATE)
-            )
+            variance = numpyro.sample("white_variance", dist.Exponential(REFERENCE_WHITE_RATE))
             theta.append(jnp.sqrt(variance))
         return jnp.stack(theta)
 

@@ -54,7 +54,7 @@ class SquaredExponentialResidual:
         lower: Tensor | None = None,
         upper: Tensor | None = None,
     ) -> Tensor:
-        """Log-density (...) of residuals (..., T); later entries take censored ones as observed."""
+        """Log-density (...) of residuals (..., T); censored ones count as observed later on."""
         sigma, ell, white = hyper.double()[..., None, None].unbind(-3)
         steps = residuals.shape[-1]
         time = torch.arange(steps, dtype=torch.float64) * dt

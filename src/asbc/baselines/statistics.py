@@ -26,7 +26,7 @@ class Statistics(NamedTuple):
     coefficients are the `nodes` axis (one node where there is no ell).
     """
 
-    count: Array  # (drivers,) observed steps
+    steps: Array  # (drivers,) observed ones
     gram: Array  # (drivers, nodes, 9, 9) of the whitened columns
     log_det: Array  # (drivers, nodes) of the residuals' correlation matrix
     clipped: Array  # (drivers, most clipped steps, 9)
@@ -34,18 +34,19 @@ class Statistics(NamedTuple):
 
     def pooled(self) -> "Statistics":
         """The statistics of all drivers as if they were one, still with a driver axis of 1."""
-        summed = (part.sum(axis=0, keepdims=True) for part in self[:3])
+        steps, gram, log_det = (part.sum(axis=0, keepdims=True) for part in self[:3])
         real = self.side != 0
-        return Statistics(*summed, self.clipped[real][None], self.side[real][None])
+        return Statistics(steps, gram, log_det, self.clipped[real][None], self.side[real][None])
 
 
 def statistics(simulator: Simulator, drivers: Sequence[Transitions]) -> Statistics:
     """Statistics for the simulator's residual process, whole trajectories."""
     if isinstance(simulator.residual, GaussianResidual):
-        factors = [np.eye(1)]
+        factors: list[NDArray[Any]] = [np.eye(1)]
         parts = [_gaussian(driver) for driver in drivers]
     elif isinstance(simulator.residual, MaternResidual):
-        factors = _matern_factors(simulator, max(len(driver.side) for driver in drivers))
+        steps = max(len(driver.side) for driver in drivers)
+        factors = _matern_factors(simulator, simulator.residual.nugget, steps)
         parts = [_matern(driver, factors) for driver in drivers]
     else:
         raise InputError(
@@ -56,7 +57,7 @@ def statistics(simulator: Simulator, drivers: Sequence[Transitions]) -> Statisti
     gram, log_det = (np.stack(part) for part in zip(*parts, strict=True))
     clipped, side = _pad_clipped(drivers)
     return Statistics(
-        count=np.array([(driver.side == 0).sum() for driver in drivers], dtype=np.float64),
+        steps=np.array([(driver.side == 0).sum() for driver in drivers], dtype=np.float64),
         gram=np.einsum("km,dmab->dkab", transform, gram),
         log_det=log_det @ transform.T,
         clipped=clipped,
@@ -75,23 +76,22 @@ def _gaussian(driver: Transitions) -> tuple[Array, Array]:
     return (observed.T @ observed)[None], np.zeros(1)
 
 
-def _matern_factors(simulator: Simulator, steps: int) -> list[Array]:
-    """Cholesky factors of the correlation matrix at every node; leading blocks serve shorter runs."""
+def _matern_factors(simulator: Simulator, nugget: float, steps: int) -> list[NDArray[Any]]:
+    """Cholesky factors of the correlation matrix at every node, for the longest run."""
     marginal = simulator.prior.marginals[simulator.parameter_names.index("ell")]
     time = np.arange(steps) * simulator.dt
     lag = np.abs(time[:, None] - time)
-    nugget = simulator.residual.nugget * np.eye(steps)
-    return [
-        np.linalg.cholesky(matern_correlation(lag, ell) + nugget)
-        for ell in _nodes(marginal.low, marginal.high)
-    ]
+    white = nugget * np.eye(steps)
+    nodes = _nodes(marginal.low, marginal.high)
+    return [np.linalg.cholesky(matern_correlation(lag, ell) + white) for ell in nodes]
 
 
-def _matern(driver: Transitions, factors: Sequence[Array]) -> tuple[Array, Array]:
+def _matern(driver: Transitions, factors: Sequence[NDArray[Any]]) -> tuple[Array, Array]:
     gram = np.zeros((len(factors), COLUMNS, COLUMNS))
     log_det = np.zeros(len(factors))
     for run in runs(driver):
         for node, factor in enumerate(factors):
+            # The factor of a leading block is the leading block of the factor.
             leading = factor[: len(run), : len(run)]
             white = solve_triangular(leading, run, lower=True, check_finite=False)
             gram[node] += white.T @ white

@@ -32,7 +32,9 @@ class Transitions(NamedTuple):
     side: NDArray[np.int8]  # (steps,) 0 observed, 1 (-1) if only known to be at most (least) this
 
 
-def transitions(simulator: Simulator, pairs: PairSet, steps: int | None = None) -> list[Transitions]:
+def transitions(
+    simulator: Simulator, pairs: PairSet, steps: int | None = None
+) -> list[Transitions]:
     """The one-step transitions of each pair's first `steps` samples (None: all of them)."""
     if type(simulator.law) is not IDM:
         raise InputError(

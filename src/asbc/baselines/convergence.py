@@ -1,0 +1,69 @@
+"""The verdict on a sampler's run, in numbers and in plain words."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """Worst diagnostics over everything that was sampled, and the bounds they must keep.
+
+    Attributes:
+        r_hat: largest rank-normalised r-hat.
+        ess_bulk: smallest bulk effective sample size.
+        divergences: draws that ended a divergent trajectory.
+        draws: all draws after warm-up.
+        max_r_hat, min_ess: the bounds.
+        drivers: how many were sampled each by itself; 0 for a joint posterior.
+        drivers_not_converged: those that broke a bound.
+    """
+
+    r_hat: float
+    ess_bulk: float
+    divergences: int
+    draws: int
+    max_r_hat: float
+    min_ess: float
+    drivers: int = 0
+    drivers_not_converged: tuple[str, ...] = ()
+
+    @property
+    def converged(self) -> bool:
+        """Whether both bounds are kept everywhere; a NaN keeps none."""
+        return self.r_hat < self.max_r_hat and self.ess_bulk > self.min_ess
+
+    @property
+    def remark(self) -> str:
+        """What a table must say beside the method; empty when it converged."""
+        if self.converged:
+            return ""
+        if self.drivers:
+            return f"{len(self.drivers_not_converged)} of {self.drivers} drivers did not converge"
+        return "did not converge"
+
+    def warnings(self) -> list[str]:
+        """Reasons to be careful, for the report."""
+        lines = []
+        if not self.converged:
+            lines.append(
+                f"NUTS: {self.remark}: largest r-hat {self.r_hat:.3f} (bound {self.max_r_hat:g}), "
+                f"smallest bulk ESS {self.ess_bulk:.0f} (bound {self.min_ess:g})."
+            )
+        if self.divergences:
+            lines.append(f"NUTS: {self.divergences} of {self.draws} draws diverged.")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `metrics.json`."""
+        return asdict(self) | {"converged": self.converged}
+
+    def joined(self, other: "Convergence") -> "Convergence":
+        """The verdict on two runs that are used together; the bounds are this one's."""
+        return Convergence(
+            r_hat=max(self.r_hat, other.r_hat),
+            ess_bulk=min(self.ess_bulk, other.ess_bulk),
+            divergences=self.divergences + other.divergences,
+            draws=self.draws + other.draws,
+            max_r_hat=self.max_r_hat,
+            min_ess=self.min_ess,
+        )

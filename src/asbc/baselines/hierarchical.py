@@ -1,0 +1,93 @@
+"""A hierarchical Bayesian IDM: drivers differ, but come from one population."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from asbc.baselines.method import Fitted, Task, require_extra, take_draws
+from asbc.baselines.settings import NutsSettings
+from asbc.baselines.transitions import transitions
+from asbc.utils.checks import InputError
+from asbc.utils.random import key, stream
+
+
+@dataclass(frozen=True)
+class Hierarchical:
+    """Population mean and covariance from the known drivers, then each test driver's posterior.
+
+    A test driver's prior is the population as the known drivers show it, with its uncertainty; its
+    likelihood is that of its own context, as for ASBC.
+
+    Args:
+        drivers: known drivers the population is learned from, drawn at random; None for all.
+        population_draws: draws of the population that make up a test driver's prior.
+        drivers_at_once: test drivers sampled side by side.
+        nuts: sampler settings of the test drivers.
+        population_nuts: sampler settings of the population.
+    """
+
+    drivers: int | None = None
+    population_draws: int = 50
+    drivers_at_once: int = 20
+    nuts: NutsSettings = field(default_factory=NutsSettings)
+    population_nuts: NutsSettings = field(default_factory=NutsSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("drivers", "population_draws", "drivers_at_once"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"baseline.{name}={value}; expected at least 1")
+
+    def label(self, residual: str) -> str:
+        """How tables name the method."""
+        return f"Hierarchical ({residual})"
+
+    def fit(self, task: Task) -> Fitted:
+        """Sample the population, then every test driver."""
+        require_extra()
+        from asbc.baselines import driver_models, hierarchical_model, inference, nuts
+        from asbc.baselines.likelihood import TrajectoryLikelihood
+        from asbc.baselines.statistics import statistics
+
+        simulator = task.simulator
+        order = stream(task.seed, "population").permutation(len(task.known))
+        known = task.known.select(np.sort(order[: self.drivers]))
+        model = hierarchical_model.population_model(
+            simulator.prior.marginals, TrajectoryLikelihood.of(simulator)
+        )
+        population = nuts.sample(
+            model,
+            self.population_nuts,
+            key(task.seed, "nuts", "population"),
+            statistics(simulator, transitions(simulator, known)),
+            dense_mass=False,
+        )
+        chains = driver_models.driver_posteriors(
+            simulator,
+            task.test,
+            task.context_steps,
+            self.nuts,
+            task.seed,
+            min(self.drivers_at_once, len(task.test)),
+            driver_models.population_prior(
+                *hierarchical_model.population_draws(population, self.population_draws)
+            ),
+        )
+        names = simulator.parameter_names
+        first = inference.population_data(population, names, known.pair_id)
+        second = inference.driver_data(chains, names, task.test.pair_id)
+        verdict = inference.check(first, self.population_nuts)
+        drivers_verdict = inference.check(second, self.nuts)
+        details = {
+            "known_pairs": len(known),
+            "population_convergence": verdict.to_dict(),
+            "test_driver_convergence": drivers_verdict.to_dict(),
+        }
+        return Fitted(
+            simulator,
+            take_draws(driver_models.draws_of(chains), task.samples).transpose(0, 1),
+            task.test,
+            details,
+            inference.with_population(second, first),
+            verdict.joined(drivers_verdict),
+        )
