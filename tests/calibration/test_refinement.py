@@ -28,7 +28,7 @@ def spoiled(model: Model, shift: float) -> Model:
 
 
 def exact_moments(model: Model, pairs: PairSet) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and sd (driver, dim) by weighting prior draws with the likelihood: no network, no NUTS."""
+    """Mean and sd (driver, dim) by weighting prior draws: no network and no NUTS."""
     theta = model.simulator.prior.sample(30_000, np.random.default_rng(17))
     moments = []
     for states in model.contexts(pairs):

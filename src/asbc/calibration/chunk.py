@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from asbc.calibration.comparison import Comparison
-from asbc.calibration.flags import any_flag, finite_draws, flag_columns
+from asbc.calibration.flags import any_flag, flag_columns, readable
 from asbc.calibration.model import Model
 from asbc.calibration.parts import Part
 from asbc.calibration.refinement import Refinement
@@ -56,7 +56,7 @@ def calibrate_chunk(job: Job, pairs: PairSet, positions: np.ndarray) -> Part:
         found["flagged"] = any_flag(found)
         found |= summary_columns(refined.theta, prior)
     drivers = pd.DataFrame({**_identity(pairs), "position": positions, **found})
-    good = finite_draws(refined.theta)
+    good = readable(embedding)
     skipped = {} if bool(good.all()) else _skip(pairs, good, settings.on_error)
     drivers, theta = drivers[good.numpy()].reset_index(drop=True), refined.theta[good]
     kept = pairs.select(torch.nonzero(good).flatten())
@@ -76,9 +76,9 @@ def _identity(pairs: PairSet) -> dict[str, list[str]]:
 
 
 def _skip(pairs: PairSet, good: Tensor, on_error: str) -> dict[str, str]:
-    """The drivers without usable draws, and why; an error unless they may be skipped."""
+    """The drivers the network cannot read, and why; an error unless they may be skipped."""
     bad = [pairs.pair_id[i] for i in torch.nonzero(~good).flatten().tolist()]
-    reason = "the network gives no finite draws for its context; check its gaps and speeds"
+    reason = "its context overflows in the network; check its gaps and speeds"
     if on_error == "stop":
         raise InputError(f"driver {bad[0]}: {reason}, or set on_error=skip")
     return dict.fromkeys(bad, reason)

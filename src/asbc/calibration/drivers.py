@@ -12,7 +12,7 @@ from asbc.data.pairs import PairsFile
 from asbc.data.pairset import PairSet
 from asbc.data.segments import decimate
 from asbc.data.source import DataSource, Loaded
-from asbc.data.table import validate_pairs
+from asbc.data.table import ID_COLUMNS, NUMERIC_COLUMNS, validate_pairs
 from asbc.utils.checks import InputError
 
 
@@ -39,9 +39,9 @@ def load_drivers(source: DataSource, on_error: str) -> Drivers:
         usable = UsablePairs.of(source)
         try:
             bad = usable.bad
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError):
             raise error from None  # nothing that concerns a single driver
-        if not bad:
+        if not bad or (on_error == "skip" and not usable.any_sound):
             raise
         if on_error == "stop":
             name, reason = next(iter(bad.items()))
@@ -71,6 +71,11 @@ class UsablePairs(PairsFile):
     def bad(self) -> dict[str, str]:
         """What is wrong with each of the other pairs."""
         return self._divided[1]
+
+    @property
+    def any_sound(self) -> bool:
+        """Whether a single pair can be used."""
+        return not self._divided[0].empty
 
     @cached_property
     def _divided(self) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -103,8 +108,11 @@ class UsablePairs(PairsFile):
 
 def _read_anything(path: Path) -> pd.DataFrame:
     """The table as text or as it is stored, so that one bad cell does not hide the others."""
-    if path.suffix.lower() != ".csv":
-        return pd.read_parquet(path)
-    table = pd.read_csv(path, dtype=str)
-    table.index = pd.RangeIndex(2, len(table) + 2, name="line")
+    if path.suffix.lower() == ".csv":
+        table = pd.read_csv(path, dtype=str)
+        table.index = pd.RangeIndex(2, len(table) + 2, name="line")
+    else:
+        table = pd.read_parquet(path)
+    if not {*ID_COLUMNS, *NUMERIC_COLUMNS} <= set(table):
+        raise ValueError("columns are missing, which no single driver can be blamed for")
     return table

@@ -70,6 +70,6 @@ def any_flag(columns: dict[str, np.ndarray]) -> np.ndarray:
     return flagged
 
 
-def finite_draws(theta: Tensor) -> Tensor:
-    """Whether all draws of a driver are numbers, (driver,)."""
-    return torch.isfinite(theta).flatten(1).all(1)
+def readable(embedding: Tensor) -> Tensor:
+    """Whether the network could make anything of a context, (driver,)."""
+    return torch.isfinite(embedding).all(1)

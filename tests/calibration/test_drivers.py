@@ -1,0 +1,123 @@
+"""Files with bad drivers: the run stops with a name, or skips exactly those."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from asbc.calibration.drivers import load_drivers
+from asbc.data.pairs import PairsFile
+from asbc.utils.checks import InputError
+
+DRIVERS, STEPS = 9, 30
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.concat(
+        pd.DataFrame(
+            {
+                "recording": "r",
+                "pair_id": f"p{i}",
+                "follower_id": f"f{i}",
+                "time": np.arange(STEPS) * 0.2,
+                "gap": rng.uniform(10, 20, STEPS).round(3),
+                "speed": rng.uniform(5, 10, STEPS).round(3),
+                "leader_speed": rng.uniform(5, 10, STEPS).round(3),
+            }
+        )
+        for i in range(DRIVERS)
+    ).reset_index(drop=True)
+
+
+def damage(column: str, row: int, value: object):  # type: ignore[no-untyped-def]
+    def apply(data: pd.DataFrame) -> pd.DataFrame:
+        data = data.astype({column: object})
+        data.loc[row, column] = value
+        return data
+
+    return apply
+
+
+DAMAGES = {
+    "nan": (damage("gap", 3 * STEPS + 4, None), "p3", "gap is"),
+    "text": (damage("speed", 3 * STEPS + 4, "fast"), "p3", "fast"),
+    "gap": (damage("gap", 3 * STEPS + 4, -2.0), "p3", "gap is -2"),
+    "time step": (damage("time", 4 * STEPS - 1, 7.7), "p3", "non-constant time step"),
+    "duplicate": (damage("time", 3 * STEPS + 4, 0.6), "p3", "duplicate"),
+    "follower": (damage("follower_id", 3 * STEPS + 4, "f9"), "p3", "follower_id changes"),
+}
+
+
+def write(data: pd.DataFrame, path: Path) -> PairsFile:
+    data.to_csv(path, index=False)
+    return PairsFile(path=str(path), context_steps=20, min_duration=4.0)
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_one_bad_driver_stops_the_run_with_its_name(kind: str, tmp_path: Path) -> None:
+    apply, name, reason = DAMAGES[kind]
+    source = write(apply(table()), tmp_path / "pairs.csv")
+    with pytest.raises(InputError, match=f"driver r/{name}: .*{reason}.*on_error=skip"):
+        load_drivers(source, "stop")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_skipping_leaves_all_other_drivers_as_they_were(kind: str, tmp_path: Path) -> None:
+    apply, name, reason = DAMAGES[kind]
+    whole = load_drivers(write(table(), tmp_path / "whole.csv"), "stop").pairs
+    found = load_drivers(write(apply(table()), tmp_path / "pairs.csv"), "skip")
+    assert list(found.skipped) == [f"r/{name}"] and reason in found.skipped[f"r/{name}"]
+    kept = [i for i, p in enumerate(whole.pair_id) if p != f"r/{name}"]
+    expected = whole.select(kept)
+    assert found.pairs.pair_id == expected.pair_id
+    for column in ("gap", "speed", "leader_speed", "acceleration"):
+        assert torch.equal(getattr(found.pairs, column), getattr(expected, column))
+
+
+def test_several_bad_drivers_are_all_found(tmp_path: Path) -> None:
+    data = table()
+    for row, value in ((5, None), (4 * STEPS, -1.0), (8 * STEPS + 2, 0.0)):
+        data = damage("gap", row, value)(data)
+    found = load_drivers(write(data, tmp_path / "pairs.csv"), "skip")
+    assert set(found.skipped) == {"r/p0", "r/p4", "r/p8"} and len(found.pairs) == 6
+    assert "line 7" in found.skipped["r/p0"]
+
+
+def test_a_truncated_file_costs_its_last_driver_only(tmp_path: Path) -> None:
+    source = write(table(), tmp_path / "pairs.csv")
+    text = (tmp_path / "pairs.csv").read_text()
+    (tmp_path / "pairs.csv").write_text(text[: text.rstrip().rindex(",") - 2])
+    found = load_drivers(source, "skip")
+    assert list(found.skipped) == ["r/p8"] and len(found.pairs) == 8
+
+
+def test_parquet_files_are_searched_too(tmp_path: Path) -> None:
+    data = table()
+    data.loc[2 * STEPS, "gap"] = np.nan
+    data.to_parquet(tmp_path / "pairs.parquet")
+    source = PairsFile(path=str(tmp_path / "pairs.parquet"), context_steps=20, min_duration=4.0)
+    assert list(load_drivers(source, "skip").skipped) == ["r/p2"]
+
+
+def test_drivers_too_short_for_the_context_are_counted(tmp_path: Path) -> None:
+    data = table()
+    data = data[~((data["pair_id"] == "p5") & (data["time"] > 3.0))]
+    found = load_drivers(write(data, tmp_path / "pairs.csv"), "stop")
+    assert len(found.pairs) == 8 and found.drops == {"segments shorter than 4 s": 1}
+
+
+def test_a_file_that_is_bad_as_a_whole_stops_whatever_is_wanted(tmp_path: Path) -> None:
+    source = write(table().drop(columns="gap"), tmp_path / "pairs.csv")
+    with pytest.raises(InputError, match="missing column gap"):
+        load_drivers(source, "skip")
+    missing = PairsFile(path=str(tmp_path / "none.csv"), context_steps=20, min_duration=4.0)
+    with pytest.raises(InputError, match="no such file"):
+        load_drivers(missing, "skip")
+    nothing = write(table().assign(gap=-1.0), tmp_path / "bad.csv")
+    with pytest.raises(InputError, match="gap is -1 at line 2"):
+        load_drivers(nothing, "skip")
+    with pytest.raises(InputError, match="driver r/p0: .*gap is -1 at line 2"):
+        load_drivers(nothing, "stop")

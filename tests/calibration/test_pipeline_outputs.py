@@ -1,0 +1,246 @@
+"""The files of a calibration: consistent with each other, resumable, and honest about flags."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from asbc.calibration import pipeline
+from asbc.calibration.chunk import Job, calibrate_chunk
+from asbc.calibration.model import Model
+from asbc.calibration.pipeline import calibrate
+from asbc.calibration.refinement import NoRefinement, PsisRefinement
+from asbc.calibration.settings import CalibrationSettings
+from asbc.data.pairset import PairSet
+from asbc.evaluation.novelty import Novelty
+from asbc.utils.checks import InputError
+
+Simulate = Callable[..., tuple[torch.Tensor, PairSet]]
+FILES = ("draws.parquet", "drivers.csv", "summary.csv", "posterior.nc")
+
+
+@pytest.fixture(scope="module")
+def job(gaussian_model: Model) -> Job:
+    settings = CalibrationSettings(samples=60, chunk=4, predictive_draws=5)
+    return Job(model=gaussian_model, refinement=PsisRefinement(proposals=200), settings=settings)
+
+
+@pytest.fixture(scope="module")
+def pairs(gaussian_model: Model, simulate_pairs: Simulate) -> PairSet:
+    return simulate_pairs(gaussian_model.simulator, 11, steps=40)[1]
+
+
+@pytest.fixture(scope="module")
+def folder(job: Job, pairs: PairSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("calibration")
+    calibrate(job, pairs, path, {})
+    return path
+
+
+def test_files_tell_the_same_story(folder: Path, pairs: PairSet, job: Job) -> None:
+    draws = pd.read_parquet(folder / "draws.parquet")
+    assert len(draws) == 11 * 60 and list(draws["pair_id"].unique()) == list(pairs.pair_id)
+    assert list(draws.columns) == ["pair_id", "draw", *job.model.simulator.parameter_names]
+    summary = pd.read_csv(folder / "summary.csv")
+    assert len(summary) == 11 * 6
+    for row in summary.sample(10, random_state=0).itertuples():
+        values = draws.loc[draws["pair_id"] == row.pair_id, row.parameter].to_numpy(np.float64)
+        found = [values.mean(), values.std(ddof=1), *np.quantile(values, [0.05, 0.5, 0.95])]
+        assert [row.mean, row.sd, row.q05, row.q50, row.q95] == pytest.approx(found, rel=1e-4)
+    assert set(zip(summary["parameter"], summary["unit"], strict=True)) >= {
+        ("v0", "m/s"),
+        ("T", "s"),
+        ("b", "m/s^2"),
+    }
+    schema = pq.read_schema(folder / "draws.parquet")
+    assert schema.field("a_max").metadata == {b"unit": b"m/s^2"}
+    drivers = pd.read_csv(folder / "drivers.csv", keep_default_na=False)
+    assert list(drivers["pair_id"]) == list(pairs.pair_id)
+    assert (drivers["k_hat"].astype(float) < 5).all()
+
+
+def test_the_netcdf_is_inference_data_of_the_same_draws(
+    folder: Path, pairs: PairSet, job: Job
+) -> None:
+    data = az.from_netcdf(folder / "posterior.nc")
+    draws = pd.read_parquet(folder / "draws.parquet")
+    for name in ("v0", "sigma"):
+        ours = draws[name].to_numpy().reshape(11, 60).T
+        np.testing.assert_array_equal(data.posterior[name].values[0], ours)
+    assert list(data.posterior.driver.values) == list(pairs.pair_id)
+    assert data.posterior["T"].attrs["units"] == "s"
+    steps = job.model.context_steps
+    contexts = pairs.contexts(steps)
+    np.testing.assert_array_equal(data.observed_data["gap"].values, contexts[..., 0])
+    np.testing.assert_allclose(
+        (data.observed_data["speed"] - data.constant_data["leader_speed"]).values,
+        contexts[..., 2],
+        atol=1e-6,
+    )
+    predicted = data.posterior_predictive
+    assert predicted["gap"].shape == (1, 5, 11, steps)
+    # Drives start where the driver started, and follow the recorded leader from there.
+    np.testing.assert_array_equal(
+        predicted["speed"].values[0, :, :, 0], np.tile(contexts[:, 0, 1], (5, 1))
+    )
+    leader = data.constant_data["leader_speed"].values
+    gap, speed = predicted["gap"].values[0], predicted["speed"].values[0]
+    moved = (leader[:, :-1] - (speed[..., :-1] + speed[..., 1:]) / 2) * 0.2
+    np.testing.assert_allclose(np.diff(gap, axis=-1), moved, atol=1e-4)
+    assert "k_hat" in data.sample_stats
+    assert az.summary(data, var_names=["T"], kind="stats").shape[0] == 11
+
+
+def test_an_interrupted_run_ends_with_the_same_bytes(
+    folder: Path, job: Job, pairs: PairSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+
+    def interrupted(job: Job, some: PairSet, positions: np.ndarray) -> object:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(len(some))
+        return calibrate_chunk(job, some, positions)
+
+    monkeypatch.setattr(pipeline, "calibrate_chunk", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(job, pairs, tmp_path, {})
+    assert not (tmp_path / "draws.parquet").exists()
+    # A chunk that was being written when the process died leaves no complete part.
+    (tmp_path / "parts" / "000002.draws.parquet").write_bytes(b"torn")
+    (tmp_path / "parts" / ".000002.drivers.parquet.writing").write_bytes(b"torn")
+    later: list[int] = []
+
+    def counted(job: Job, some: PairSet, positions: np.ndarray) -> object:
+        later.append(len(some))
+        return calibrate_chunk(job, some, positions)
+
+    monkeypatch.setattr(pipeline, "calibrate_chunk", counted)
+    calibrate(job, pairs, tmp_path, {})
+    assert sum(done) + sum(later) == 11 and len(later) == 1
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
+    assert not (tmp_path / "parts").exists()
+
+
+def test_a_kill_while_merging_loses_nothing(
+    folder: Path, job: Job, pairs: PairSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from asbc.calibration import merge
+
+    class Torn(Exception):
+        pass
+
+    def torn(*_: object) -> None:
+        raise Torn
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merge.InferenceDataWriter, "add", torn)
+        with pytest.raises(Torn):
+            calibrate(job, pairs, tmp_path, {})
+    assert not (tmp_path / "posterior.nc").exists() and not (tmp_path / "draws.parquet").exists()
+    calibrate(job, pairs, tmp_path, {})
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+def test_chunks_of_another_run_are_not_mixed_in(
+    folder: Path, job: Job, pairs: PairSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="finished calibration with other data, weights"):
+        calibrate(job, pairs.select(range(5)), folder, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "merge", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            calibrate(job, pairs, tmp_path, {})
+    other = replace(job, settings=replace(job.settings, samples=50))
+    with pytest.raises(InputError, match="begun with another settings"):
+        calibrate(other, pairs, tmp_path, {})
+
+
+def test_a_finished_run_is_not_repeated(
+    folder: Path, job: Job, pairs: PairSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "calibrate_chunk", lambda *_: 1 / 0)
+    outcome = calibrate(job, pairs, folder, {})
+    assert outcome.drivers == 11 and outcome.routes == {"psis": 11}
+    assert outcome.text() + "\n" == (folder / "summary.txt").read_text()
+
+
+def test_the_closing_text_counts_every_way_and_cost(folder: Path) -> None:
+    text = (folder / "summary.txt").read_text()
+    drivers = pd.read_csv(folder / "drivers.csv", keep_default_na=False)
+    assert text.startswith("11 drivers calibrated; computing took ")
+    assert "psis: 11 drivers (100%), " in text
+    high = int((drivers["k_hat"].astype(float) > 0.7).sum())
+    assert f"above 0.7 for {high};" in text
+    record = json.loads((folder / "calibration.json").read_text())
+    assert record["outcome"]["flags"]["any"] == int(drivers["flagged"].sum())
+    assert record["outcome"]["seconds"]["psis"] > 0
+
+
+def test_a_posterior_against_its_bound_is_flagged(
+    gaussian_model: Model, simulate_pairs: Simulate
+) -> None:
+    from asbc.calibration.flags import at_bound
+
+    prior = gaussian_model.simulator.prior
+    theta = torch.from_numpy(np.random.default_rng(0).uniform(0, 1, (3, 1000, 6))).float()
+    theta = prior.low + theta * (prior.high - prior.low)
+    theta[1, :200, 0] = 20.1  # 20% of the draws within 1% of the range
+    theta[2, :50, 4] = 4.0  # 5%: a flat posterior's share and a little more
+    theta[2, :150, 2] = 4.49
+    assert at_bound(theta, prior).tolist() == ["", "v0:low", "T:high"]
+
+
+def test_a_context_unlike_the_simulations_is_flagged(
+    gaussian_model: Model, simulate_pairs: Simulate
+) -> None:
+    _, known = simulate_pairs(gaussian_model.simulator, 300, seed=1)
+    novelty = Novelty.fit(gaussian_model.posterior.encode(gaussian_model.contexts(known)))
+    _, pairs = simulate_pairs(gaussian_model.simulator, 6, seed=2)
+    speed = pairs.speed.clone()
+    speed[: gaussian_model.context_steps] = 33.0  # nobody drives 33 m/s behind such a leader
+    settings = CalibrationSettings(samples=20)
+    job = Job(model=gaussian_model, refinement=NoRefinement(), settings=settings, novelty=novelty)
+    drivers = calibrate_chunk(job, replace(pairs, speed=speed), np.arange(6)).drivers
+    assert drivers["unlike_training"].tolist() == [True] + [False] * 5
+    assert bool(drivers["flagged"][0]) and drivers["novelty"][0] > drivers["novelty"][1:].max()
+
+
+def test_a_driver_the_network_cannot_read_stops_the_run_or_is_skipped(
+    gaussian_model: Model, simulate_pairs: Simulate, tmp_path: Path
+) -> None:
+    _, pairs = simulate_pairs(gaussian_model.simulator, 6)
+    gap = pairs.gap.clone()
+    gap[2 * gaussian_model.context_steps] = math.inf
+    broken = replace(pairs, gap=gap)
+    settings = CalibrationSettings(samples=20, chunk=4)
+    job = Job(model=gaussian_model, refinement=NoRefinement(), settings=settings)
+    with pytest.raises(InputError, match="driver r/driver2: its context overflows in the network"):
+        calibrate(job, broken, tmp_path / "stop", {})
+    skip = replace(job, settings=replace(settings, on_error="skip"))
+    outcome = calibrate(skip, broken, tmp_path / "skip", {"r/other": "gap is 0"})
+    assert set(outcome.skipped) == {"r/driver2", "r/other"} and outcome.drivers == 5
+    assert "skipped r/driver2: its context overflows in the network" in outcome.text()
+    data = az.from_netcdf(tmp_path / "skip" / "posterior.nc")
+    kept = [name for name in pairs.pair_id if name != "r/driver2"]
+    assert list(data.posterior.driver.values) == kept
+    np.testing.assert_array_equal(data.observed_data["gap"].values[2], pairs.contexts(20)[3, :, 0])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("samples", 1), ("chunk", 0), ("predictive_draws", 501), ("on_error", "ignore")],
+)
+def test_bad_settings_are_named(field: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"{field}={value}"):
+        CalibrationSettings(**{field: value})  # type: ignore[arg-type]
