@@ -1,0 +1,116 @@
+"""The report of one run: complete, self-contained, and it opens in a browser."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from asbc.evaluation.run_info import RunInfo
+from asbc.reporting.html import Page, Section, render
+from asbc.reporting.run_figures import case_pairs
+from asbc.reporting.run_report import console_summary, write_run
+from asbc.reporting.text_tables import TextTable
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+INFO = RunInfo(
+    method="ASBC-Gaussian",
+    kind="asbc",
+    residual="gaussian",
+    trained_on="synthetic",
+    evaluated_on="pairs: file.csv",
+    seed=3,
+)
+NOTE = "Evaluated on other data than it was trained on: trained on synthetic."
+
+
+@pytest.fixture(scope="module")
+def report(evaluation, data_summary, tmp_path_factory, draw_nothing_in_module) -> Path:
+    evaluation.metrics["warnings"] = ["Predictions are overconfident."]
+    tmp_path = tmp_path_factory.mktemp("report")
+    write_run(
+        evaluation, INFO, tmp_path, {"seed": 3, "a": {"b": [1]}}, data_summary, notes=(NOTE,)
+    )
+    return tmp_path / "report.html"
+
+
+def test_the_page_holds_scores_paper_rows_settings_and_warnings(report, evaluation) -> None:
+    text = report.read_text()
+    scores = evaluation.metrics["after_context"]
+    for part in (
+        f"<td>{scores['es_v']:.2f}</td>",
+        "paper (highD): Pooled MA-IDM",
+        "Predictions are overconfident.",
+        NOTE,
+        "<td>a.b</td><td>[1]</td>",
+        "pairs: file.csv",
+        "share of drives with a collision",
+        "80 simulated drivers",
+    ):
+        assert part in text, part
+    saved = json.loads((report.parent / "metrics.json").read_text())
+    assert saved["run"]["seed"] == 3 and saved["notes"] == [NOTE]
+
+
+def test_the_page_needs_no_other_file_and_no_network(report) -> None:
+    text = report.read_text()
+    sources = re.findall(r'(?:src|href)="([^"]{0,30})', text)
+    assert len(sources) == len(list((report.parent / "figures").glob("*.png"))) > 8
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert "http" not in re.sub(r"base64,[^\"]*", "", text) and "<script" not in text
+
+
+def test_names_from_data_cannot_break_the_page() -> None:
+    section = Section("s", tables=[TextTable(["<b>"], [["<script>alert(1)</script>"]])])
+    text = render(Page("t", {"run": "a<b"}, [], [section]))
+    assert "<script>" not in text and "&lt;script&gt;" in text
+    assert "No warnings." in text
+
+
+def test_best_median_and_worst_are_ranked_by_the_drawn_window(evaluation) -> None:
+    windows = evaluation.windows
+    drawn = windows[windows["start"] == 75].set_index("pair_id")
+    order = drawn[["es_s", "es_v", "es_a"]].mean(axis=1).sort_values().index.tolist()
+    pairs = case_pairs(evaluation)
+    assert pairs == {"best": order[0], "median": order[4], "worst": order[-1]}
+
+
+def test_a_pair_is_drawn_by_its_id(evaluation) -> None:
+    evaluation.metrics["settings"]["pairs"] = ["5"]
+    try:
+        assert case_pairs(evaluation)["pair 5"] == "r/5"
+    finally:
+        evaluation.metrics["settings"]["pairs"] = []
+
+
+def test_the_terminal_shows_scores_and_where_the_report_is(report, evaluation) -> None:
+    text = console_summary(evaluation, INFO, report.parent)
+    assert f"{evaluation.metrics['all_windows']['rmse_s']:.2f}" in text
+    assert text.endswith(f"report: {report}")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium installed")
+def test_the_page_opens_in_a_browser(report, tmp_path) -> None:
+    """Chromium lays the page out: every image loads and nothing is wider than the page."""
+    probe = """<script>window.onload = () => {
+      const images = [...document.images];
+      const ok = images.length > 8 && images.every(i => i.complete && i.naturalWidth > 0);
+      const fits = document.documentElement.scrollWidth <= window.innerWidth;
+      const sections = document.querySelectorAll('h2').length;
+      document.title = `images:${ok} fits:${fits} sections:${sections}`;
+    }</script></body>"""
+    page = tmp_path / "probe.html"
+    page.write_text(report.read_text().replace("</body>", probe))
+    command = [
+        *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
+        *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
+        *("--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1200,900"),
+        *("--virtual-time-budget=5000", "--dump-dom", page.as_uri()),
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    title = re.search(r"<title>(.*?)</title>", shown)
+    assert title is not None and title.group(1) == "images:true fits:true sections:6", title
