@@ -36,7 +36,7 @@ def pairs_of_split(source: DataSource, split: str) -> tuple[PairSet, DataSummary
     if split == "all":
         # Not split at all: a file of three drivers can be evaluated, but not divided.
         pairs = source.pairs()
-        return pairs, summarise(source.description, pairs, {}, {})
+        return pairs, summarise(source.description, pairs, {}, source.drops)
     splits = source.splits()
     return getattr(splits, split), splits.summary
 
