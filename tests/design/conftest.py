@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch.distributions import Independent, Normal
 
 from asbc.data.pairset import PairSet
@@ -14,16 +17,11 @@ from asbc.utils.random import stream
 
 STEPS = 20
 
-LAW = {
-    "v0": {"unit": "m/s", "centre": 33.3, "log_scale": 1.0, "low": 20.0, "high": 40.0},
-    "s0": {"unit": "m", "centre": 2.0, "log_scale": 1.0, "low": 1.0, "high": 6.0},
-    "T": {"unit": "s", "centre": 1.6, "log_scale": 1.0, "low": 0.6, "high": 4.5},
-    "a_max": {"unit": "m/s^2", "centre": 1.5, "log_scale": 1.0, "low": 0.2, "high": 3.5},
-    "b": {"unit": "m/s^2", "centre": 1.67, "log_scale": 1.0, "low": 0.4, "high": 4.0},
-}
-RESIDUAL = {
-    "sigma": {"unit": "m/s^2", "centre": 0.37, "log_scale": 0.3, "low": 0.11, "high": 1.22}
-}
+CONF = Path(__file__).parents[2] / "conf"
+
+
+def marginals(file: str) -> dict:
+    return yaml.safe_load((CONF / file).read_text())["marginals"]
 
 
 def make_pairs(count: int, length: int, seed: int = 0, gap: float = 25.0) -> PairSet:
@@ -88,7 +86,7 @@ def pair_maker():
 
 @pytest.fixture(scope="session")
 def prior():
-    return Prior(LAW, RESIDUAL)
+    return Prior(marginals("model/idm.yaml"), marginals("residual/gaussian.yaml"))
 
 
 @pytest.fixture(scope="session")
