@@ -11,7 +11,7 @@ from asbc.calibration.comparison import Comparison
 from asbc.calibration.flags import any_flag, flag_columns, readable
 from asbc.calibration.model import Model
 from asbc.calibration.parts import Part
-from asbc.calibration.refinement import Refinement
+from asbc.calibration.refinement import NoRefinement, Refinement
 from asbc.calibration.settings import CalibrationSettings
 from asbc.calibration.tables import draws_table, summary_columns
 from asbc.data.pairset import PairSet
@@ -41,6 +41,13 @@ class Job:
     settings: CalibrationSettings
     novelty: Novelty | None = None
     comparison: Comparison | None = None
+
+    def __post_init__(self) -> None:
+        if self.comparison is None:
+            return
+        if isinstance(self.refinement, NoRefinement):
+            raise InputError("compare_run needs evidences: add refine=psis or refine=auto")
+        self.comparison.check(self.model)
 
 
 def calibrate_chunk(job: Job, pairs: PairSet, positions: np.ndarray) -> Part:

@@ -1,13 +1,20 @@
 """A trained posterior together with what it was trained on."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from asbc.data.pairset import PairSet
+from asbc.data.source import DataSource
+from asbc.evaluation.draws import simulate_drivers
+from asbc.evaluation.novelty import Novelty
+from asbc.evaluation.provenance import load_posterior, training_windows
 from asbc.evaluation.streams import RowStreams
+from asbc.evaluation.trained_run import TrainedRun
 from asbc.posterior import PosteriorEstimator, PosteriorSamples
 from asbc.simulator import Simulator
 from asbc.utils.random import stream
@@ -45,3 +52,38 @@ class Model:
             digest.update(name.encode())
             digest.update(value.detach().to(torch.float32).contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+
+def load_model(
+    run: TrainedRun, build: Callable[[Any], Any], context_steps: int | None = None
+) -> Model:
+    """The best round's posterior of a run, and its simulator.
+
+    Args:
+        run: an opened run folder.
+        build: makes an object of a config section, i.e. `hydra.utils.instantiate`.
+        context_steps: samples of context; None for those of the training.
+    """
+    simulator, posterior = build(run.config["simulator"]), build(run.config["estimator"])
+    load_posterior(posterior, run)
+    steps = context_steps or run.config["data"]["context_steps"]
+    return Model(posterior.eval(), simulator, steps, run.config["residual"]["name"])
+
+
+def training_novelty(
+    model: Model, training_data: DataSource, pairs: PairSet, drivers: int, seed: int
+) -> tuple[Novelty | None, str]:
+    """The yardstick of the training simulations, and a note where their data are gone.
+
+    Args:
+        model: what embeds contexts.
+        training_data: leaders to simulate behind.
+        pairs: stand in where the training data cannot be read.
+        drivers: simulated drivers; 0 for no yardstick.
+        seed: of the simulations.
+    """
+    if not drivers:
+        return None, ""
+    windows, note = training_windows(training_data, pairs, model.context_steps)
+    simulated = simulate_drivers(model.simulator, windows, drivers, seed)
+    return Novelty.fit(model.posterior.encode(simulated.states)), note

@@ -34,8 +34,6 @@ def calibrate(job: Job, pairs: PairSet, folder: Path, skipped: dict[str, str]) -
     """
     if len(pairs) == 0:
         raise InputError("no driver to calibrate")
-    if job.comparison is not None:
-        job.comparison.check(job.model)
     identity = _identity(job, pairs)
     record = folder / RECORD
     if record.exists():
@@ -65,6 +63,7 @@ def _identity(job: Job, pairs: PairSet) -> dict[str, Any]:
         "residual": job.model.residual,
         "refinement": repr(job.refinement),
         "settings": asdict(job.settings),
+        "novelty": None if job.novelty is None else job.novelty.threshold,
         "compared_with": None,
     }
     if job.comparison is not None:

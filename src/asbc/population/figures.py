@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -68,10 +69,18 @@ def new_drivers_figure(
             ax.plot(time, observed[name], color=OBSERVED, lw=1.0, label="recorded follower")
             if name == "speed":
                 ax.plot(time, leader_speed, "--", color=LEADER, label="leader")
-            ax.set_ylabel(LABELS[variable])
-            ax.set_xlim(time[0], time[-1])
+            ax.set(ylabel=LABELS[variable], xlim=(time[0], time[-1]))
+            _limit(ax, low, high, observed[name].numpy())
         figure.align_ylabels()
         axes[-1].set_xlabel("time (s)")
         handles, labels = axes[1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
     return figure
+
+
+def _limit(ax: Axes, low: np.ndarray, high: np.ndarray, observed: np.ndarray) -> None:
+    """Room for the recording and 98% of the band: a moment's emergency braking sets no scale."""
+    bottom = min(np.quantile(low, 0.01), observed.min())
+    top = max(np.quantile(high, 0.99), observed.max())
+    margin = 0.08 * max(top - bottom, 1e-6)
+    ax.set_ylim(bottom - margin, top + margin)

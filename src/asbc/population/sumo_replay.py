@@ -4,6 +4,8 @@ Every follower gets a road of its own, so all pairs run in one simulation. SUMO 
 of its own, controlled through TraCI: `libsumo` would load a second copy of Arrow beside pyarrow's.
 """
 
+import contextlib
+import io
 import os
 import subprocess
 import tempfile
@@ -74,7 +76,8 @@ def replay_in_sumo(
         files = ["--net-file", str(network), "--additional-files", str(path)]
         options = ["--no-step-log", "--no-warnings", "--collision.action", "none"]
         command = [sumo_binary("sumo"), *files, *options, "--step-length", repr(dt)]
-        traci.start(command, label=str(folder), stdout=subprocess.DEVNULL)
+        with contextlib.redirect_stdout(io.StringIO()):  # it tells of every attempt to connect
+            traci.start(command, label=str(folder), stdout=subprocess.DEVNULL)
         sumo = traci.getConnection(str(folder))
         try:
             _insert(sumo, names[:drivers], leader[:, 0], gap.double(), speed.double())
