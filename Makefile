@@ -2,10 +2,12 @@
 VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
+# A folder of its own for every demo: a run never overwrites another.
+DEMO   := outputs/demo/$(shell date +%Y-%m-%d_%H-%M-%S)
 # One thread per process: pytest runs one process per core.
 TEST_ENV := OMP_NUM_THREADS=1 WANDB_MODE=offline
 
-.PHONY: demo test nightly lint format bench clean
+.PHONY: demo test nightly lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +20,10 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $(VENV)/.core $@
+
+demo: $(VENV)/.core  ## set up, train on the embedded data, evaluate, say where the report is
+	$(BIN)/python train.py experiment=quick threads=2 hydra.run.dir=$(DEMO)
+	$(BIN)/python evaluate.py run=$(DEMO) threads=2
 
 test: $(VENV)/.dev  ## set up and run the default tests
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m "not slow"
