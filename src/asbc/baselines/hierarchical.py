@@ -22,15 +22,13 @@ class Hierarchical:
         drivers: known drivers the population is learned from, drawn at random; None for all.
         population_draws: draws of the population that make up a test driver's prior.
         drivers_at_once: test drivers sampled side by side.
-        nuts: sampler settings of the test drivers.
-        population_nuts: sampler settings of the population.
+        nuts: sampler settings.
     """
 
     drivers: int | None = None
     population_draws: int = 50
     drivers_at_once: int = 20
     nuts: NutsSettings = field(default_factory=NutsSettings)
-    population_nuts: NutsSettings = field(default_factory=NutsSettings)
 
     def __post_init__(self) -> None:
         for name in ("drivers", "population_draws", "drivers_at_once"):
@@ -57,7 +55,7 @@ class Hierarchical:
         )
         population = nuts.sample(
             model,
-            self.population_nuts,
+            self.nuts,
             key(task.seed, "nuts", "population"),
             statistics(simulator, transitions(simulator, known)),
             dense_mass=False,
@@ -76,7 +74,7 @@ class Hierarchical:
         names = simulator.parameter_names
         first = inference.population_data(population, names, known.pair_id)
         second = inference.driver_data(chains, names, task.test.pair_id)
-        verdict = inference.check(first, self.population_nuts)
+        verdict = inference.check(first, self.nuts)
         drivers_verdict = inference.check(second, self.nuts)
         details = {
             "known_pairs": len(known),

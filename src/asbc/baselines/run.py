@@ -9,6 +9,7 @@ from asbc.baselines.agreement import agreement, require_same_posterior, summaris
 from asbc.baselines.method import Baseline, Fitted, Task
 from asbc.data.pairset import PairSet
 from asbc.data.source import DataSource
+from asbc.data.splits import split_by_follower
 from asbc.evaluation.draws import AmortizedPosterior, sample_pairs
 from asbc.evaluation.pipeline import evaluate_draws
 from asbc.evaluation.results import Evaluation
@@ -25,8 +26,9 @@ INCIDENTAL_SECTIONS = ("evaluation", "hydra", "data")
 
 def known_pairs(source: DataSource) -> PairSet:
     """Training and validation pairs: no baseline chooses anything by a validation score."""
-    held_out = set(source.splits().test.pair_id)
     pairs = source.pairs()
+    _, _, test = split_by_follower(pairs, source.split, source.split_seed)
+    held_out = set(test.pair_id)
     return pairs.select([i for i, name in enumerate(pairs.pair_id) if name not in held_out])
 
 

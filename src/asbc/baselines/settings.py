@@ -32,9 +32,9 @@ class NutsSettings:
         for name, least in smallest.items():
             if getattr(self, name) < least:
                 raise InputError(
-                    f"baseline.nuts.{name}={getattr(self, name)}; expected at least {least}"
+                    f"nuts.{name}={getattr(self, name)}; expected at least {least}"
                 )
         if not 0 < self.target_accept < 1:
             raise InputError(
-                f"baseline.nuts.target_accept={self.target_accept}; expected a number in (0, 1)"
+                f"nuts.target_accept={self.target_accept}; expected a number in (0, 1)"
             )
