@@ -35,13 +35,14 @@ def main(cfg: DictConfig) -> float:
     cfg.seed = draw_seed() if cfg.seed is None else cfg.seed
     settings = validate(OmegaConf.to_container(cfg, resolve=True))
     folder = RunFolder(HydraConfig.get().runtime.output_dir)
-    with folder.claim(resuming=cfg.ckpt_path is not None):
+    checkpoint = folder.checkpoint(cfg.ckpt_path)
+    with folder.claim(resuming=checkpoint is not None):
         saved = OmegaConf.to_yaml(OmegaConf.merge(cfg, {"ckpt_path": None}), resolve=True)
         folder.write(saved, cfg.seed, HydraConfig.get().overrides.task)
         torch.set_num_threads(cfg.threads)
 
         splits = instantiate(cfg.data).splits()
-        if cfg.ckpt_path is None:
+        if checkpoint is None:
             write_summary(splits, folder.path)
         simulator = instantiate(cfg.simulator)
         torch.manual_seed(key(cfg.seed, "weights"))
@@ -63,7 +64,7 @@ def main(cfg: DictConfig) -> float:
             logger=[instantiate(logger) for logger in cfg.logger.values()] or False,
             plugins=[AtomicCheckpointIO()],
         )
-        loop = fit(trainer, estimator, data, cfg.ckpt_path)
+        loop = fit(trainer, estimator, data, checkpoint)
 
     print(last_words(folder, loop))
     return loop.best_loss

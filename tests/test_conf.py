@@ -61,4 +61,4 @@ def test_file_composes_and_its_objects_are_built(root, file, tmp_path, monkeypat
     monkeypatch.setattr(HydraConfig.instance(), "cfg", cfg)
     monkeypatch.setenv("WANDB_MODE", "offline")
     if group not in ("hydra", "experiment", "debug"):
-        build(cfg[group])
+        build(OmegaConf.select(cfg, group.replace("/", ".")))

@@ -44,6 +44,13 @@ def test_arguments_without_a_checkpoint_stay(tmp_path):
         assert resume_arguments(arguments) == arguments
 
 
+def test_last_means_the_folders_own_checkpoint(run, tmp_path):
+    assert resume_arguments(["seed=2", "ckpt_path=last"]) == ["seed=2", "ckpt_path=last"]
+    assert run.checkpoint("last") == str(run.last)
+    assert RunFolder(tmp_path / "new").checkpoint("last") is None
+    assert run.checkpoint("else.ckpt") == "else.ckpt" and run.checkpoint(None) is None
+
+
 def test_a_checkpoint_that_cannot_be_resumed_is_refused(run, tmp_path):
     with pytest.raises(SystemExit, match="no such file"):
         resume_arguments([f"ckpt_path={tmp_path}/none.ckpt"])

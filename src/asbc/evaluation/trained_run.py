@@ -16,7 +16,9 @@ from asbc.training.folder import RunFolder, quoted
 from asbc.utils.checks import InputError
 
 # Overrides that do not make another method: where it ran, how it was logged, which seed.
-INCIDENTAL = ("seed", "threads", "ckpt_path", "logger", "callbacks", "debug", "hydra", "data")
+INCIDENTAL = (
+    *("seed", "threads", "tags", "ckpt_path", "logger", "callbacks", "debug", "hydra", "data"),
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class TrainedRun:
     @property
     def variant(self) -> tuple[str, ...]:
         """Overrides beyond residual and acquisition that make this run another method."""
-        named = (*INCIDENTAL, "residual", "acquisition")
+        named = [*INCIDENTAL, "residual", "acquisition"]
+        if "paper" in self.config.get("tags", ()):  # the experiment chose only those two
+            named.append("experiment")
         return tuple(
             text
             for text in self.overrides

@@ -16,6 +16,8 @@ from typing import NoReturn
 
 PACKAGES = ("asbc", "torch", "pytorch-lightning", "hydra-core", "nflows", "numpy", "pandas")
 
+LAST = "last"  # ckpt_path of a job that may have been started before
+
 
 class RunFolder:
     """Names of the files of one run.
@@ -36,6 +38,12 @@ class RunFolder:
         """The path as a user would type it: relative where the folder is below the current one."""
         here = Path.cwd()
         return str(self.path.relative_to(here) if self.path.is_relative_to(here) else self.path)
+
+    def checkpoint(self, given: str | None) -> str | None:
+        """What `ckpt_path` means here: `last` is this folder's own, if it has one already."""
+        if given == LAST:
+            return str(self.last) if self.last.exists() else None
+        return given
 
     @contextmanager
     def claim(self, resuming: bool) -> Iterator[None]:
@@ -81,7 +89,7 @@ def write_text(path: Path, text: str) -> None:
 def resume_arguments(arguments: Sequence[str]) -> list[str]:
     """Command-line arguments of a resumed run: the run's own overrides, then those given now.
 
-    Without `ckpt_path=` the arguments come back as they are.
+    Without a file in `ckpt_path=` the arguments come back as they are.
 
     Raises:
         SystemExit: if the checkpoint does not exist or is not inside a run folder.
@@ -89,7 +97,7 @@ def resume_arguments(arguments: Sequence[str]) -> list[str]:
     given = [text for text in arguments if _name(text) == "ckpt_path"]
     others = [text for text in arguments if _name(text) != "ckpt_path"]
     checkpoint = given[-1].partition("=")[2].strip("'\"") if given else ""
-    if checkpoint in ("", "null"):
+    if checkpoint in ("", "null", LAST):
         return list(arguments)
     path = Path(checkpoint).resolve()
     folder = RunFolder(path.parent.parent)

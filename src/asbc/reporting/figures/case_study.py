@@ -105,7 +105,8 @@ def _correlation_cell(ax: Axes, value: float) -> None:
 
 def _shown(case: Cases, index: int) -> tuple[list[str], np.ndarray]:
     names = [str(name) for name in case.names]
-    columns = [i for i, name in enumerate(names) if name in SHOWN] or list(range(len(names)))
+    shown = SHOWN if set(SHOWN) <= set(names) else names  # another law: all it has
+    columns = [i for i, name in enumerate(names) if name in shown]
     return [names[i] for i in columns], case.theta[index][:, columns]
 
 
