@@ -79,6 +79,6 @@ def make_estimator() -> Callable[..., PosteriorEstimator]:
             Bounded.from_prior(prior) if transform == "bounded" else Softplus(),
             prior,
         )
-        return roughen(estimator)
+        return roughen(estimator, 0.05)
 
     return make

@@ -10,6 +10,7 @@ import torch
 from nflows.distributions.normal import StandardNormal
 from nflows.flows.base import Flow
 from nflows.transforms.autoregressive import (
+    AutoregressiveTransform,
     MaskedAffineAutoregressiveTransform,
     MaskedPiecewiseRationalQuadraticAutoregressiveTransform,
 )
@@ -41,19 +42,17 @@ class ConditionalFlow(nn.Module):
         self.flow = Flow(CompositeTransform(layers[:-1]), StandardNormal([dim]))
 
     def log_prob(self, u: Tensor, context: Tensor) -> Tensor:
-        """log q(u | c): one row (B, D) or n rows (B, n, D) per context (B, d) -> (B,) or (B, n).
-
-        One row per context goes through nflows, with dropout in training mode; n rows go through
-        the packed form, where random dropout has no place.
-        """
-        if u.ndim == 2:
-            return self.flow.log_prob(u, context)
-        return PackedFlow(self.flow, context).log_prob(u)
+        """log q(u | c), row by row: (B, D), (B, d) -> (B,); dropout as the module's mode says."""
+        return self.flow.log_prob(u, context)
 
     @torch.no_grad()
+    def log_prob_many(self, u: Tensor, context: Tensor) -> Tensor:
+        """log q(u | c) of n points per context, without dropout: (B, n, D), (B, d) -> (B, n)."""
+        return PackedFlow(self.flow, context).log_prob(u)
+
     def log_prob_grid(self, u: Tensor, context: Tensor) -> Tensor:
-        """log q(u_n | c_b) for all pairs: (N, D), (B, d) -> (B, N)."""
-        return PackedFlow(self.flow, context).log_prob(u.expand(len(context), *u.shape))
+        """log q(u_n | c_b) of all pairs, without dropout: (N, D), (B, d) -> (B, N)."""
+        return self.log_prob_many(u.expand(len(context), *u.shape), context)
 
     @torch.no_grad()
     def inverse(self, noise: Tensor, context: Tensor) -> Tensor:
@@ -93,9 +92,7 @@ class MaskedAutoregressiveFlow(ConditionalFlow):
             for _ in range(layers)
         ]
         for transform in transforms:
-            # nflows starts at scale softplus(0) = 0.69 a layer; start near the identity instead.
-            bias = transform.autoregressive_net.final_layer.bias
-            nn.init.constant_(bias.detach()[0::2], math.log(math.expm1(1.0)))
+            _start_near_identity(transform, slice(0, 1))
         super().__init__(transforms, hidden, dropout, dim)
 
 
@@ -137,4 +134,21 @@ class NeuralSplineFlow(ConditionalFlow):
             )
             for _ in range(layers)
         ]
+        for transform in transforms:
+            _start_near_identity(transform, slice(2 * bins, None))
         super().__init__(transforms, hidden, dropout, dim)
+
+
+def _start_near_identity(transform: AutoregressiveTransform, slopes: slice) -> None:
+    """Small output weights, and biases that make each element's slopes one.
+
+    nflows starts every layer at slope softplus(0) = 0.69, and at random otherwise.
+    """
+    final = transform.autoregressive_net.final_layer
+    with torch.no_grad():
+        final.weight *= 0.1
+        final.bias.zero_()
+        # Both kinds of slope are softplus(parameter) + 1e-3.
+        final.bias.view(transform.autoregressive_net.initial_layer.in_features, -1)[:, slopes] = (
+            math.log(math.expm1(1.0 - 1e-3))
+        )

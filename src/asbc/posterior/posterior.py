@@ -1,6 +1,6 @@
 """The density q(theta | trajectory) in physical parameters, apart from how it is trained."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
@@ -115,7 +115,7 @@ class Posterior(nn.Module):
 
     def training_log_prob(self, theta: Tensor, states: Tensor) -> Tensor:
         """log q(theta | x), row by row, in the module's mode: fresh dropout while training."""
-        return self._log_prob(theta, self._embed(states, None))
+        return self._log_prob(theta, self._embed(states, None), self.flow.log_prob)
 
     @torch.no_grad()
     def encode(self, states: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -145,7 +145,8 @@ class Posterior(nn.Module):
         require_shape("theta", theta, (len(states), *[None] * (theta.ndim - 2), self.prior.dim))
         context = self.encode(states, lengths)
         with evaluating(self):
-            return self._log_prob(theta, context)
+            flow = self.flow.log_prob if theta.ndim == 2 else self.flow.log_prob_many
+            return self._log_prob(theta, context, flow)
 
     @torch.no_grad()
     def log_prob_grid(
@@ -162,10 +163,7 @@ class Posterior(nn.Module):
             Log-densities (C, N).
         """
         require_shape("theta", theta, (None, self.prior.dim))
-        context = self.encode(states, lengths)
-        u, log_det = self._standardise(theta)
-        log_q = self.flow.log_prob_grid(u, context) - log_det
-        return log_q.masked_fill(~self.transform.contains(theta), -torch.inf)
+        return self._log_prob(theta, self.encode(states, lengths), self.flow.log_prob_grid)
 
     @torch.no_grad()
     def sample(
@@ -191,9 +189,11 @@ class Posterior(nn.Module):
     def _embed(self, states: Tensor, lengths: Tensor | None) -> Tensor:
         return self.encoder((states - self.input_mean) / self.input_std, lengths)
 
-    def _log_prob(self, theta: Tensor, context: Tensor) -> Tensor:
+    def _log_prob(
+        self, theta: Tensor, context: Tensor, flow: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
         u, log_det = self._standardise(theta)
-        log_q = self.flow.log_prob(u, context) - log_det
+        log_q = flow(u, context) - log_det
         return log_q.masked_fill(~self.transform.contains(theta), -torch.inf)
 
     def _from_noise(self, noise: Tensor, context: Tensor) -> Tensor:
