@@ -57,22 +57,23 @@ def score_windows(
         chunk: windows in memory at once (about 5 MB each at 500 draws); changes no result.
     """
     check_prediction_input(simulator, theta, pairs)
-    tables, simulated = [], []
-    parts = torch.arange(len(windows.pair)).split(chunk)
-    for part in progress(parts, "windows", total=len(parts)):
+    count = len(windows.pair)
+    # Whole columns, filled chunk by chunk: small pieces kept between the chunks' large tensors
+    # would fragment the heap, and memory would grow with the number of windows.
+    scores: dict[str, np.ndarray] = {}
+    simulated: dict[str, np.ndarray] = {}
+    parts = torch.arange(count).split(chunk)
+    for part in progress(parts if count else (), "windows", total=len(parts)):
         some = EvaluationWindows(windows.pair[part], windows.start[part], windows.horizon)
         with torch.no_grad():
             rollout = predict_windows(
                 simulator, theta, pairs, some, prefix_steps, prefix_noise, seed
             )
-            tables.append(_score(rollout, pairs, some))
-            simulated.append(_measures(rollout))
-    if not tables:
-        return WindowScores(pd.DataFrame(), {})
-    return WindowScores(
-        pd.concat(tables, ignore_index=True),
-        {name: np.concatenate([part[name] for part in simulated]) for name in simulated[0]},
-    )
+            _fill(scores, part, count, _scores(rollout, pairs, some))
+            _fill(simulated, part, count, _measures(rollout))
+    names = [pairs.pair_id[p] for p in windows.pair.tolist()]
+    columns = {"pair_id": names, "start": windows.start.numpy(), **scores}
+    return WindowScores(pd.DataFrame(columns), simulated)
 
 
 def observed_series(pairs: PairSet, windows: EvaluationWindows) -> dict[str, Tensor]:
@@ -87,23 +88,29 @@ def observed_series(pairs: PairSet, windows: EvaluationWindows) -> dict[str, Ten
     return series
 
 
-def _score(rollout: Rollout, pairs: PairSet, windows: EvaluationWindows) -> pd.DataFrame:
+def _scores(rollout: Rollout, pairs: PairSet, windows: EvaluationWindows) -> dict[str, Tensor]:
     observed = observed_series(pairs, windows)
-    columns: dict[str, object] = {
-        "pair_id": [pairs.pair_id[p] for p in windows.pair.tolist()],
-        "start": windows.start.numpy(),
-    }
+    columns: dict[str, Tensor] = {}
     for variable, name in zip(VARIABLES, ("gap", "speed", "acceleration"), strict=True):
         # The state at the start is given, so scoring begins one step later.
         scores = score_all(getattr(rollout, name)[..., 1:], observed[name][..., 1:])
-        columns |= {f"{score}_{variable}": value.numpy() for score, value in scores.items()}
-    columns["collision_rate"] = rollout.collided.double().mean(dim=1).numpy()
+        columns |= {f"{score}_{variable}": value for score, value in scores.items()}
+    columns["collision_rate"] = rollout.collided.double().mean(dim=1)
     measures = driving_measures(**{name: x[..., 1:] for name, x in observed.items()})
-    columns |= {f"observed_{name}": value.numpy() for name, value in measures.items()}
-    return pd.DataFrame(columns)
+    return columns | {f"observed_{name}": value for name, value in measures.items()}
 
 
-def _measures(rollout: Rollout) -> dict[str, np.ndarray]:
+def _measures(rollout: Rollout) -> dict[str, Tensor]:
     names = ("gap", "speed", "approach_rate", "acceleration")
-    series = {name: getattr(rollout, name)[:, :DRIVING_DRAWS, 1:] for name in names}
-    return {name: value.numpy() for name, value in driving_measures(**series).items()}
+    return driving_measures(
+        **{name: getattr(rollout, name)[:, :DRIVING_DRAWS, 1:] for name in names}
+    )
+
+
+def _fill(
+    columns: dict[str, np.ndarray], part: Tensor, count: int, values: dict[str, Tensor]
+) -> None:
+    for name, value in values.items():
+        if name not in columns:
+            columns[name] = np.empty((count, *value.shape[1:]), dtype=value.numpy().dtype)
+        columns[name][part.numpy()] = value.numpy()
