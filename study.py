@@ -1,0 +1,56 @@
+"""The whole study at one command: `python study.py scale=small`; again, to go on where it was."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+ROOT = Path(__file__).parent
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="study")
+def main(cfg: DictConfig) -> None:
+    """Train and evaluate what is left, then write the report over all runs."""
+    from asbc.study.plan import Overrides, Step, plan_study
+    from asbc.study.runner import run_study
+    from asbc.training.folder import quoted
+    from asbc.utils.checks import InputError
+
+    given = OmegaConf.to_container(cfg, resolve=True)
+    alone = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+
+    def execute(step: Step, output: Path) -> int:
+        with output.open("a") as file:
+            return subprocess.run(
+                [sys.executable, str(ROOT / step.script), *step.arguments],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=os.environ | alone,
+            ).returncode
+
+    shared = Overrides(
+        train=[*given["scale"]["train"], *given["overrides"]],
+        evaluate=given["scale"]["evaluate"],
+        baseline=[*given["scale"]["baseline"], *given["overrides"]],
+    )
+    folder = Path(cfg.output)
+    runs = plan_study(folder, given["variants"], given["baselines"], given["seeds"], shared)
+    failures = run_study(runs, cfg.jobs, execute)
+
+    everything = "[" + ",".join(quoted(run.folder) for run in runs) + "]"
+    report = Step(
+        "report", "report.py", (f"runs={everything}", f"output={quoted(folder / 'report')}")
+    )
+    code = execute(report, folder / "report.out")
+    logging.info("report: %s", folder / "report" / "report.html" if not code else "see report.out")
+    if failures or code:
+        where = "".join(f"\n  {failure.step.name}: see {failure.log}" for failure in failures)
+        raise InputError(f"{len(failures)} runs failed; the same command tries them again{where}")
+
+
+if __name__ == "__main__":
+    main()

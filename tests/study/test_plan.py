@@ -1,0 +1,57 @@
+"""What a study runs, from plain values and from its config."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from asbc.study.plan import Overrides, plan_study
+from asbc.utils.checks import InputError
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+def test_seeds_times_variants_then_each_baseline_once():
+    runs = plan_study(
+        Path("out"),
+        {"a": ["residual=gaussian"], "b": ["residual=matern"]},
+        {"c": ["baseline=b_idm"]},
+        [3, 4],
+        Overrides(train=["experiment=x"], evaluate=["evaluation=fast"], baseline=["nuts=y"]),
+    )
+    folders = [str(run.folder) for run in runs]
+    assert folders == ["out/a/seed3", "out/b/seed3", "out/a/seed4", "out/b/seed4", "out/c/seed3"]
+    train, evaluate = runs[1].steps
+    assert train.script == "train.py" and evaluate.script == "evaluate.py"
+    assert train.arguments == (
+        *("experiment=x", "residual=matern", "seed=3"),
+        *("hydra.run.dir='out/b/seed3'", "ckpt_path=last"),
+    )
+    assert evaluate.arguments == ("run='out/b/seed3'", "evaluation=fast")
+    [baseline] = runs[-1].steps
+    assert baseline.arguments[:3] == ("nuts=y", "evaluation=fast", "baseline=b_idm")
+
+
+@pytest.mark.parametrize(
+    ("variants", "seeds", "message"),
+    [({"c": []}, [0], "c: the name of"), ({"a": []}, [], "at least one seed")],
+)
+def test_plans_that_make_no_sense_are_refused(variants, seeds, message):
+    with pytest.raises(InputError, match=message):
+        plan_study(Path("out"), variants, {"c": []}, seeds, Overrides())
+
+
+@pytest.mark.parametrize("scale", sorted(path.stem for path in (CONF / "scale").glob("*.yaml")))
+def test_every_command_of_the_studies_composes(scale):
+    parse = OverridesParser.create().parse_overrides
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("study", [f"scale={scale}"])
+        shared = Overrides(cfg.scale.train, cfg.scale.evaluate, cfg.scale.baseline)
+        for run in plan_study(Path("out"), cfg.variants, cfg.baselines, cfg.seeds[:1], shared):
+            for step in run.steps:
+                given = [text for text in step.arguments if "hydra.run.dir" not in text]
+                assert parse(given)
+                made = compose(step.script.removesuffix(".py"), given)
+                if step.script == "train.py":
+                    assert made.seed == 0 and made.ckpt_path == "last"

@@ -1,0 +1,114 @@
+"""A study that is interrupted, fails in parts or is called again."""
+
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from asbc.posterior.estimator import PosteriorEstimator
+from asbc.study.plan import Overrides, Run, Step, plan_study
+from asbc.study.runner import is_done, run_study
+from asbc.utils.checks import InputError
+
+
+def make_runs(folder: Path, count: int = 3, extra: str = "") -> list[Run]:
+    steps = (Step("train", "train.py", ("a=1", extra)), Step("evaluate", "evaluate.py", ()))
+    return [Run(folder / f"run{i}", steps) for i in range(count)]
+
+
+def test_what_is_done_is_skipped_and_what_failed_is_tried_again(tmp_path):
+    calls: list[str] = []
+    broken = {"run1 evaluate"}
+
+    def execute(step: Step, output: Path) -> int:
+        calls.append(f"{output.parent.name} {step.name}")
+        return 1 if calls[-1] in broken else 0
+
+    runs = make_runs(tmp_path)
+    [failure] = run_study(runs, 2, execute)
+    assert failure.log == tmp_path / "run1" / "evaluate.out"
+    assert len(calls) == 6 and is_done(runs[2], runs[2].steps[1])
+    calls.clear()
+    broken.clear()
+    assert run_study(runs, 2, execute) == []
+    assert calls == ["run1 evaluate"]
+    calls.clear()
+    assert run_study(runs, 2, execute) == [] and calls == []
+
+
+def test_a_failed_step_ends_its_run_only(tmp_path):
+    calls: list[str] = []
+
+    def execute(step: Step, output: Path) -> int:
+        calls.append(f"{output.parent.name} {step.name}")
+        return int(calls[-1] == "run0 train")
+
+    assert len(run_study(make_runs(tmp_path, 2), 1, execute)) == 1
+    assert calls == ["run0 train", "run1 train", "run1 evaluate"]
+
+
+def test_as_many_at_a_time_as_asked_for(tmp_path):
+    both = threading.Barrier(2, timeout=30)  # passes only when two steps run side by side
+
+    def execute(step: Step, output: Path) -> int:
+        both.wait()
+        return 0
+
+    assert run_study(make_runs(tmp_path, 2), 2, execute) == []
+
+
+def test_other_settings_in_the_same_folder_are_refused(tmp_path):
+    run_study(make_runs(tmp_path), 1, lambda *_: 0)
+    with pytest.raises(InputError, match="run0 holds a run with other arguments.*a=1"):
+        run_study(make_runs(tmp_path, extra="b=2"), 1, lambda *_: 0)
+
+
+class Serial:
+    """In place of the thread pool: `run_script` forks, which threads do not survive."""
+
+    def __init__(self, jobs: int) -> None:
+        self.map = map
+
+    def __enter__(self) -> "Serial":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_an_interrupted_study_ends_with_the_results_of_an_undisturbed_one(
+    run_script, tiny, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("asbc.reporting.run_report.all_pictures", lambda *_: [])
+    monkeypatch.setattr("asbc.study.runner.ThreadPoolExecutor", Serial)
+    fast = ["evaluation=fast", "evaluation.horizon=20", "evaluation.samples=20"]
+    shared = Overrides([*tiny, "training.rounds=1"], [*fast, "evaluation.simulated_drivers=0"])
+
+    def die_in_the_second_round() -> None:
+        original, calls = PosteriorEstimator.training_step, 0
+
+        def step(self, *args):
+            nonlocal calls
+            calls += 1
+            if calls == 8:  # 3 batches an epoch, 2 epochs a round
+                raise SystemExit(9)
+            return original(self, *args)
+
+        PosteriorEstimator.training_step = step
+
+    def execute(step: Step, output: Path, prepare=None) -> int:
+        return run_script(step.script, step.arguments, prepare, output)
+
+    whole, broken = (
+        plan_study(tmp_path / name, {"gaussian": []}, {}, [0], shared)
+        for name in ("whole", "broken")
+    )
+    assert run_study(whole, 1, execute) == []
+    [failure] = run_study(broken, 1, lambda *a: execute(*a, die_in_the_second_round))
+    assert failure.step.name == "train"
+    assert len(pd.read_csv(broken[0].folder / "metrics.csv")) in (2, 3)
+    assert run_study(broken, 1, execute) == []
+    for name in ("metrics.csv", "evaluation/windows.parquet"):
+        expected, actual = (runs[0].folder / name for runs in (whole, broken))
+        assert actual.read_bytes() == expected.read_bytes()
