@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from asbc.calibration.model import Model
 from asbc.calibration.pipeline import calibrate
 from asbc.calibration.refinement import NoRefinement, PsisRefinement
 from asbc.calibration.settings import CalibrationSettings
+from asbc.calibration.weighting import Weighting
 from asbc.data.pairset import PairSet
 from asbc.evaluation.novelty import Novelty
 from asbc.utils.checks import InputError
@@ -30,7 +32,8 @@ FILES = ("draws.parquet", "drivers.csv", "summary.csv", "posterior.nc")
 @pytest.fixture(scope="module")
 def job(gaussian_model: Model) -> Job:
     settings = CalibrationSettings(samples=60, chunk=4, predictive_draws=5)
-    return Job(model=gaussian_model, refinement=PsisRefinement(proposals=200), settings=settings)
+    refinement = PsisRefinement(weighting=Weighting(proposals=200, effective_draws=20))
+    return Job(model=gaussian_model, refinement=refinement, settings=settings)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +174,7 @@ def test_a_finished_run_is_not_repeated(
 ) -> None:
     monkeypatch.setattr(pipeline, "calibrate_chunk", lambda *_: 1 / 0)
     outcome = calibrate(job, pairs, folder, {})
-    assert outcome.drivers == 11 and outcome.routes == {"psis": 11}
+    assert outcome.drivers == 11 and sum(outcome.routes.values()) == 11
     assert outcome.text() + "\n" == (folder / "summary.txt").read_text()
 
 
@@ -179,9 +182,10 @@ def test_the_closing_text_counts_every_way_and_cost(folder: Path) -> None:
     text = (folder / "summary.txt").read_text()
     drivers = pd.read_csv(folder / "drivers.csv", keep_default_na=False)
     assert text.startswith("11 drivers calibrated; computing took ")
-    assert "psis: 11 drivers (100%), " in text
-    high = int((drivers["k_hat"].astype(float) > 0.7).sum())
-    assert f"above 0.7 for {high};" in text
+    for route, count in drivers["route"].value_counts().items():
+        assert re.search(rf"  {route} \(.*\): {count} drivers \({count / 11:.0%}\), ", text)
+    high = [int((drivers[name] > 0.7).sum()) for name in ("k_hat_network", "k_hat")]
+    assert f"k-hat above 0.7: {high[0]} of the network's posteriors, {high[1]} of the" in text
     record = json.loads((folder / "calibration.json").read_text())
     assert record["outcome"]["flags"]["any"] == int(drivers["flagged"].sum())
     assert record["outcome"]["seconds"]["psis"] > 0

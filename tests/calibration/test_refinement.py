@@ -13,11 +13,14 @@ from asbc.calibration.importance import log_weights, smooth
 from asbc.calibration.model import Model
 from asbc.calibration.nuts import AutoRefinement
 from asbc.calibration.refinement import NoRefinement, PsisRefinement
+from asbc.calibration.weighting import Weighting
 from asbc.data.pairset import PairSet
 from asbc.utils.checks import InputError
 from asbc.utils.stopwatch import Stopwatch
 
 Simulate = Callable[..., tuple[torch.Tensor, PairSet]]
+# The network's own draws, weighted; nothing is drawn again.
+PLAIN = Weighting(proposals=4000, adaptive_rounds=0)
 
 
 def spoiled(model: Model, shift: float) -> Model:
@@ -55,7 +58,7 @@ def test_weighting_brings_draws_closer_to_the_exact_posterior(
     _, pairs = simulate_pairs(model.simulator, 30)
     mean, sd = exact_moments(model, pairs)
     raw = NoRefinement()(model, pairs, 500, 0, Stopwatch())
-    refined = PsisRefinement(proposals=4000)(model, pairs, 500, 0, Stopwatch())
+    refined = PsisRefinement(weighting=PLAIN)(model, pairs, 500, 0, Stopwatch())
     trusted = torch.from_numpy(refined.columns["k_hat"] <= 0.7)
     assert int(trusted.sum()) >= 10
     errors = [distance(r.theta[trusted], mean[trusted], sd[trusted]) for r in (raw, refined)]
@@ -82,7 +85,7 @@ def test_a_driver_is_refined_the_same_in_any_company(
     gaussian_model: Model, simulate_pairs: Simulate
 ) -> None:
     _, pairs = simulate_pairs(gaussian_model.simulator, 9)
-    refinement = PsisRefinement(proposals=400)
+    refinement = PsisRefinement(weighting=Weighting(proposals=400, effective_draws=60))
     together = refinement(gaussian_model, pairs, 100, 3, Stopwatch())
     alone = refinement(gaussian_model, pairs.select([4]), 100, 3, Stopwatch())
     torch.testing.assert_close(alone.theta[0], together.theta[4], rtol=1e-5, atol=1e-5)
@@ -114,7 +117,8 @@ def test_auto_sends_exactly_the_doubtful_drivers_to_nuts(
 
     monkeypatch.setattr(AutoRefinement, "_sample", sampler)
     watch = Stopwatch()
-    refined = AutoRefinement(proposals=500)(gaussian_model, pairs, 50, 0, watch)
+    plain = Weighting(proposals=500, adaptive_rounds=0, effective_draws=50)
+    refined = AutoRefinement(weighting=plain)(gaussian_model, pairs, 50, 0, watch)
     doubtful = refined.columns["k_hat"] > 0.7
     assert 0 < doubtful.sum() < 20
     assert sent == [name for name, d in zip(pairs.pair_id, doubtful, strict=True) if d]
@@ -123,14 +127,48 @@ def test_auto_sends_exactly_the_doubtful_drivers_to_nuts(
     converged = refined.columns["nuts_converged"]
     assert converged[doubtful].tolist() == [False] + [True] * (doubtful.sum() - 1)
     assert set(converged[~doubtful]) == {None}
-    assert set(watch.seconds) == {"amortized", "psis", "nuts"}
+    assert set(watch.seconds) == {"amortized", "psis", "adapted", "nuts"}
 
 
-def test_too_few_proposals_are_refused() -> None:
-    with pytest.raises(InputError, match="refine.proposals=50"):
-        PsisRefinement(proposals=50)
-    with pytest.raises(InputError, match="refine.proposals=50"):
-        AutoRefinement(proposals=50)
+@pytest.mark.parametrize("residual", ["gaussian", "matern"])
+def test_adapted_draws_find_the_posterior_a_wrong_network_missed(
+    residual: str, request: pytest.FixtureRequest, simulate_pairs: Simulate
+) -> None:
+    model = spoiled(request.getfixturevalue(f"{residual}_model"), 1.0)
+    _, pairs = simulate_pairs(model.simulator, 12)
+    refined = PsisRefinement()(model, pairs, 1000, 0, Stopwatch())
+    assert (refined.columns["k_hat_network"] > 0.7).mean() > 0.8
+    assert (refined.columns["k_hat"] <= 0.7).all() and (refined.route == "adapted").sum() > 9
+    assert refined.columns["effective_draws"].min() >= 200
+    mean, sd = exact_moments(model, pairs)
+    raw = NoRefinement()(model, pairs, 1000, 0, Stopwatch())
+    errors = [distance(r.theta, mean, sd) for r in (raw, refined)]
+    # What is left is the error of the reference and of 1000 draws.
+    assert errors[1] < 0.35 < 0.7 < errors[0]
+
+
+def test_adapted_evidence_agrees_with_plain_prior_sampling(
+    gaussian_model: Model, simulate_pairs: Simulate
+) -> None:
+    model = spoiled(gaussian_model, 1.0)
+    _, pairs = simulate_pairs(model.simulator, 4)
+    refined = PsisRefinement()(model, pairs, 100, 0, Stopwatch())
+    theta = model.simulator.prior.sample(40_000, np.random.default_rng(8))
+    for i, states in enumerate(model.contexts(pairs)):
+        log_lik = model.simulator.log_likelihood(theta, states)
+        weight = (log_lik - log_lik.max()).exp()
+        reference = float(log_lik.max() + weight.mean().log())
+        error = float(weight.std() / weight.mean()) / len(weight) ** 0.5
+        error = np.hypot(error, refined.columns["log_evidence_error"][i])
+        assert abs(refined.columns["log_evidence"][i] - reference) < 4 * error
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("proposals", 50), ("adaptive_rounds", -1), ("effective_draws", 900)]
+)
+def test_weightings_that_cannot_work_are_refused(field: str, value: int) -> None:
+    with pytest.raises(InputError, match=f"refine.weighting.{field}={value}"):
+        Weighting(**{field: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -141,7 +179,7 @@ def test_psis_agrees_with_nuts_better_than_the_raw_draws(
     model: Model = request.getfixturevalue(f"{residual}_model")
     _, pairs = simulate_pairs(model.simulator, 16)
     raw = NoRefinement()(model, pairs, 500, 0, Stopwatch())
-    refined = PsisRefinement(proposals=4000)(model, pairs, 500, 0, Stopwatch())
+    refined = PsisRefinement(weighting=PLAIN)(model, pairs, 500, 0, Stopwatch())
     # k-hat cannot reach the limit: every driver goes to NUTS.
     nuts = AutoRefinement(
         max_k_hat=-100.0, drivers_at_once=16, nuts=NutsSettings(warmup=500, draws=500)

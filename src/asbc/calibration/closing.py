@@ -8,8 +8,13 @@ import pandas as pd
 from asbc.calibration.flags import LEAKY
 from asbc.calibration.importance import RELIABLE_K_HAT
 
-# Which stage a driver's route spends its time in, besides the forward pass that all take.
-STAGES = {"amortized": "amortized", "psis": "psis", "nuts": "nuts"}
+# How a driver may have got its draws, in words; the last stage of the way has the same name.
+WAYS = {
+    "amortized": "the network's draws",
+    "psis": "the network's draws, weighted",
+    "adapted": "drawn again until the weights were good",
+    "nuts": "sampled by NUTS",
+}
 SHOWN_NAMES = 5
 
 
@@ -24,7 +29,7 @@ class Outcome:
         elapsed: seconds of this start, reading of the data not included.
         skipped: reason by driver.
         flags: drivers by flag; `at_bound` by bound.
-        k_hat: median and share above the limit, where it was computed.
+        k_hat: drivers above the limit, and effective draws, where they were computed.
         residual_models: drivers by the residual model that fits them, where it was compared.
     """
 
@@ -50,8 +55,8 @@ class Outcome:
         k_hat: dict[str, float] = {}
         if "k_hat" in drivers:
             k_hat = {
-                "median": float(drivers["k_hat"].median()),
-                "high": int((drivers["k_hat"] > RELIABLE_K_HAT).sum()),
+                "network_high": int((~(drivers["k_hat_network"] <= RELIABLE_K_HAT)).sum()),
+                "high": int((~(drivers["k_hat"] <= RELIABLE_K_HAT)).sum()),
                 "median_effective_draws": float(drivers["effective_draws"].median()),
             }
         bounds = drivers["at_bound"].str.split().explode().dropna()
@@ -83,9 +88,9 @@ class Outcome:
         lines += [self._route(name, count) for name, count in self.routes.items()]
         if self.k_hat:
             lines.append(
-                f"  k-hat: median {self.k_hat['median']:.2f}, above {RELIABLE_K_HAT:g} for "
-                f"{self.k_hat['high']:.0f}; effective draws: median "
-                f"{self.k_hat['median_effective_draws']:.0f}"
+                f"  k-hat above {RELIABLE_K_HAT:g}: {self.k_hat['network_high']:.0f} of the "
+                f"network's posteriors, {self.k_hat['high']:.0f} of the weighted ones; "
+                f"median effective draws {self.k_hat['median_effective_draws']:.0f}"
             )
         if self.residual_models:
             found = ", ".join(f"{name} {n}" for name, n in self.residual_models.items())
@@ -94,9 +99,8 @@ class Outcome:
         return "\n".join(lines)
 
     def _route(self, name: str, count: int) -> str:
-        cost = self.seconds.get(STAGES[name], 0.0)
-        share = count / self.drivers
-        return f"  {name}: {count} drivers ({share:.0%}), {_time(cost)}"
+        cost = _time(self.seconds.get(name, 0.0))
+        return f"  {name} ({WAYS[name]}): {count} drivers ({count / self.drivers:.0%}), {cost}"
 
     def _flags(self) -> list[str]:
         flags = self.flags

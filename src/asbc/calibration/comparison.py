@@ -1,12 +1,13 @@
 """Which of two residual models a driver's trajectory speaks for."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from asbc.calibration.importance import RELIABLE_K_HAT, log_weights, smooth
+from asbc.calibration.importance import RELIABLE_K_HAT
 from asbc.calibration.model import Model
+from asbc.calibration.weighting import Weighting
 from asbc.data.pairset import PairSet
 from asbc.utils.checks import InputError
 from asbc.utils.stopwatch import Stopwatch
@@ -21,11 +22,11 @@ class Comparison:
 
     Args:
         model: the second run.
-        proposals: its draws that are weighted per driver.
+        weighting: how its draws get their weights.
     """
 
     model: Model
-    proposals: int = 2000
+    weighting: Weighting = field(default_factory=Weighting)
 
     def check(self, model: Model) -> None:
         """Raise unless evidences of the two models speak of the same observations."""
@@ -53,9 +54,7 @@ class Comparison:
         """The second evidence and the verdict; `found` holds the first one's columns."""
         other = self.model
         with watch("comparison"):
-            theta, leak_rate = other.sample(pairs, self.proposals, seed)
-            weight = log_weights(other.posterior, other.simulator, theta, other.contexts(pairs))
-            second = smooth(weight, leak_rate)
+            second = self.weighting(other, pairs, seed, Stopwatch()).importance
         factor = found["log_evidence"] - second.log_evidence.numpy()
         error = np.hypot(found["log_evidence_error"], second.log_evidence_error.numpy())
         k_hat = second.k_hat.numpy()

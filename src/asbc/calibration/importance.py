@@ -38,30 +38,33 @@ class Importance(NamedTuple):
     log_evidence: Tensor  # (driver,) log p(x)
     log_evidence_error: Tensor  # (driver,) its Monte-Carlo standard error
 
-    def take(self, rows: Tensor) -> "Importance":
-        """The same for some of the drivers."""
-        return Importance(*(field[rows] for field in self))
+    def replace(self, rows: Tensor, other: "Importance") -> "Importance":
+        """The same with some of the drivers' values taken from `other`, one row each."""
+        pairs = zip(self, other, strict=True)
+        return Importance(*(mine.index_copy(0, rows, theirs) for mine, theirs in pairs))
 
 
 @torch.no_grad()
-def log_weights(posterior: Density, simulator: Simulator, theta: Tensor, states: Tensor) -> Tensor:
-    """log p(theta) + log L(x | theta) - log q(theta | x), (driver, draw) in float64.
+def log_joint(simulator: Simulator, theta: Tensor, states: Tensor) -> Tensor:
+    """log p(theta) + log L(x | theta), (driver, draw) in float64.
 
     Args:
-        posterior: q.
         simulator: prior and likelihood.
         theta: draws (driver, draw, dim).
         states: observed contexts (driver, step, 3).
     """
     rows = max(1, LIKELIHOOD_ROWS // theta.shape[1])
-    likelihood = torch.cat(
-        [
-            simulator.log_likelihood(some, x.unsqueeze(1))
-            for some, x in zip(theta.split(rows), states.split(rows), strict=True)
-        ]
-    )
+    likelihood = [
+        simulator.log_likelihood(some, x.unsqueeze(1))
+        for some, x in zip(theta.split(rows), states.split(rows), strict=True)
+    ]
+    return simulator.prior.log_prob(theta.double()) + torch.cat(likelihood)
+
+
+def log_weights(posterior: Density, simulator: Simulator, theta: Tensor, states: Tensor) -> Tensor:
+    """log p(theta) + log L(x | theta) - log q(theta | x), arguments as for `log_joint`."""
     log_q = posterior.log_prob(theta, states).double()
-    value = simulator.prior.log_prob(theta.double()) + likelihood - log_q
+    value = log_joint(simulator, theta, states) - log_q
     # A draw that the likelihood cannot judge counts nothing.
     return torch.where(torch.isfinite(value), value, -torch.inf)
 

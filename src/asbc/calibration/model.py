@@ -54,6 +54,11 @@ class Model:
         return digest.hexdigest()
 
 
+def keyed(pairs: PairSet, seed: int, purpose: str) -> RowStreams:
+    """A stream of random numbers for each pair, whatever other pairs there are."""
+    return RowStreams([stream(seed, purpose, name) for name in pairs.pair_id])
+
+
 def load_model(
     run: TrainedRun, build: Callable[[Any], Any], context_steps: int | None = None
 ) -> Model:

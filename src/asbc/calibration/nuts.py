@@ -10,6 +10,7 @@ from asbc.baselines.settings import NutsSettings
 from asbc.calibration.importance import RELIABLE_K_HAT
 from asbc.calibration.model import Model
 from asbc.calibration.refinement import PsisRefinement, Refined
+from asbc.calibration.weighting import Weighting
 from asbc.data.pairset import PairSet
 from asbc.utils.checks import InputError
 from asbc.utils.stopwatch import Stopwatch
@@ -17,22 +18,21 @@ from asbc.utils.stopwatch import Stopwatch
 
 @dataclass(frozen=True, kw_only=True)
 class AutoRefinement:
-    """PSIS for every driver; those whose k-hat is too high get NUTS draws instead.
+    """Weighted draws for every driver; those whose k-hat stays too high get NUTS draws instead.
 
     Args:
-        proposals: network draws that are weighted per driver.
+        weighting: how draws get their weights.
         max_k_hat: drivers above it go to NUTS.
         drivers_at_once: drivers that NUTS samples side by side.
         nuts: settings of the sampler.
     """
 
-    proposals: int = 2000
+    weighting: Weighting = field(default_factory=Weighting)
     max_k_hat: float = RELIABLE_K_HAT
     drivers_at_once: int = 20
     nuts: NutsSettings = field(default_factory=NutsSettings)
 
     def __post_init__(self) -> None:
-        PsisRefinement(proposals=self.proposals)
         if self.drivers_at_once < 1:
             raise InputError(f"refine.drivers_at_once={self.drivers_at_once}; expected 1 or more")
 
@@ -40,7 +40,8 @@ class AutoRefinement:
         self, model: Model, pairs: PairSet, samples: int, seed: int, watch: Stopwatch
     ) -> Refined:
         """See `Refinement`."""
-        refined = PsisRefinement(proposals=self.proposals)(model, pairs, samples, seed, watch)
+        psis = PsisRefinement(weighting=self.weighting)
+        refined = psis(model, pairs, samples, seed, watch)
         hard = np.flatnonzero(~(refined.columns["k_hat"] <= self.max_k_hat))
         converged = np.full(len(pairs), None, dtype=object)
         if len(hard):

@@ -1,17 +1,15 @@
 """What happens to amortized draws before they are written: nothing, or importance weighting."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from asbc.calibration.importance import log_weights, resample, smooth
-from asbc.calibration.model import Model
+from asbc.calibration.importance import resample
+from asbc.calibration.model import Model, keyed
+from asbc.calibration.weighting import Weighting
 from asbc.data.pairset import PairSet
-from asbc.evaluation.streams import RowStreams
-from asbc.utils.checks import InputError
-from asbc.utils.random import stream
 from asbc.utils.stopwatch import Stopwatch
 
 
@@ -20,7 +18,7 @@ class Refined(NamedTuple):
 
     theta: Tensor  # (driver, draw, dim)
     leak_rate: Tensor  # (driver,)
-    route: np.ndarray  # (driver,) "amortized", "psis" or "nuts"
+    route: np.ndarray  # (driver,) "amortized", "psis", "adapted" or "nuts"
     columns: dict[str, np.ndarray]  # diagnostics, each (driver,)
 
 
@@ -49,39 +47,30 @@ class NoRefinement:
 
 @dataclass(frozen=True, kw_only=True)
 class PsisRefinement:
-    """Draws weighted by the exact posterior and resampled.
+    """Draws weighted by the exact posterior, drawn again where necessary, and resampled.
 
     Args:
-        proposals: network draws that are weighted per driver.
+        weighting: how draws get their weights.
     """
 
-    proposals: int = 2000
-
-    def __post_init__(self) -> None:
-        # Fewer leave no tail to fit a Pareto distribution to.
-        if self.proposals < 100:
-            raise InputError(f"refine.proposals={self.proposals}; expected at least 100")
+    weighting: Weighting = field(default_factory=Weighting)
 
     def __call__(
         self, model: Model, pairs: PairSet, samples: int, seed: int, watch: Stopwatch
     ) -> Refined:
         """See `Refinement`."""
-        with watch("amortized"):
-            theta, leak_rate = model.sample(pairs, self.proposals, seed)
+        weighted = self.weighting(model, pairs, seed, watch)
+        found = weighted.importance
         with watch("psis"):
-            weight = log_weights(model.posterior, model.simulator, theta, model.contexts(pairs))
-            weighted = smooth(weight, leak_rate)
-            theta = resample(theta, weighted.weights, samples, keyed(pairs, seed, "resample"))
+            rng = keyed(pairs, seed, "resample")
+            theta = resample(weighted.theta, found.weights, samples, rng)
         columns = {
-            "k_hat": weighted.k_hat,
-            "effective_draws": weighted.effective_draws,
-            "log_evidence": weighted.log_evidence,
-            "log_evidence_error": weighted.log_evidence_error,
+            "k_hat_network": weighted.network_k_hat,
+            "k_hat": found.k_hat,
+            "effective_draws": found.effective_draws,
+            "log_evidence": found.log_evidence,
+            "log_evidence_error": found.log_evidence_error,
         }
         numbers = {name: value.numpy() for name, value in columns.items()}
-        return Refined(theta, leak_rate, np.full(len(pairs), "psis", dtype=object), numbers)
-
-
-def keyed(pairs: PairSet, seed: int, purpose: str) -> RowStreams:
-    """A stream of random numbers for each pair, whatever other pairs there are."""
-    return RowStreams([stream(seed, purpose, name) for name in pairs.pair_id])
+        route = np.where(weighted.adapted.numpy(), "adapted", "psis").astype(object)
+        return Refined(theta, weighted.leak_rate, route, numbers)

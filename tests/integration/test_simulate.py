@@ -1,0 +1,97 @@
+"""simulate.py as users run it, on a tiny trained run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+# Loaded here once: every entry point below is a fork of this process.
+import asbc.calibration.pipeline
+import asbc.population.leader_scenario
+import asbc.population.ring_scenario
+import asbc.population.sumo_scenario  # noqa: F401
+
+FAST = ("samples=10", "hydra/job_logging=none")
+RUNS: dict[str, Path] = {}
+
+
+@pytest.fixture
+def trained(run_script, tiny, tmp_path_factory) -> Path:
+    """A run of train.py, made once."""
+    if "run" not in RUNS:
+        folder = tmp_path_factory.mktemp("trained") / "run"
+        overrides = [*tiny, "transform=bounded", "training.rounds=0"]
+        assert run_script("train.py", [*overrides, f"hydra.run.dir={folder}"]) == 0
+        RUNS["run"] = folder
+    return RUNS["run"]
+
+
+@pytest.fixture
+def simulate(run_script, tmp_path) -> Callable[..., tuple[int, str]]:
+    """Run simulate.py; returns its exit code and everything it printed."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        log = tmp_path / "simulate.log"
+        log.unlink(missing_ok=True)
+        code = run_script("simulate.py", [*FAST, *arguments], log=log)
+        return code, log.read_text()
+
+    return run
+
+
+def test_the_ring_draws_both_diagrams(trained, simulate) -> None:
+    code, text = simulate(
+        f"run={trained}",
+        *("scenario.ring.duration=80", "scenario.warm_up=20", "scenario.cell_duration=20"),
+        *("scenario.sweep_vehicles=[8]", "scenario.sweep_duration=60", "scenario.replications=2"),
+    )
+    assert code == 0, text
+    folder = trained / "simulation" / "ring"
+    assert "32 vehicles on 861 m, 2 replications of 80 s" in text
+    for name in ("time_space", "fundamental_diagram"):
+        assert (folder / f"{name}.png").stat().st_size > 10_000
+        assert (folder / f"{name}.pdf").stat().st_size > 5_000
+    table = pd.read_csv(folder / "ring.csv")
+    assert table["vehicles"].tolist() == [8, 8, 32, 32]
+    flow = table["density_per_km"] * table["mean_speed"] * 3.6
+    assert table["flow_per_hour"].to_numpy() == pytest.approx(flow.to_numpy(), rel=1e-4)
+
+
+def test_new_drivers_follow_a_recorded_leader(trained, simulate) -> None:
+    arguments = (f"run={trained}", "scenario=leader", "scenario.drivers=30")
+    code, text = simulate(*arguments, "scenario.pair=7")
+    assert code == 0, text
+    assert "30 new drivers behind the leader of pair r/7 (12 s)" in text
+    folder = trained / "simulation" / "leader"
+    assert (folder / "new_drivers.png").stat().st_size > 10_000
+    drives = pd.read_parquet(folder / "drives.parquet")
+    assert len(drives) == 30 * 61 and drives.groupby("driver")["gap"].first().nunique() == 1
+    code, text = simulate(*arguments, "scenario.pair=99")
+    assert code != 0 and "scenario.pair=99 is not in the data (24 pairs: r/0, " in text
+
+
+def test_a_calibrations_population_is_used(trained, simulate, run_script, monkeypatch) -> None:
+    monkeypatch.setattr("asbc.population.outputs.save_figure", lambda *_: None)
+    folder = trained / "calibrated"
+    small = ["calibration.samples=10", "calibration.simulated_drivers=0", f"output={folder}"]
+    assert run_script("calibrate.py", [f"run={trained}", *small]) == 0
+    draws = pd.read_parquet(folder / "draws.parquet").assign(T=1.25)
+    draws.to_parquet(folder / "draws.parquet")
+    arguments = (f"run={trained}", "scenario=leader", f"population={folder}")
+    code, text = simulate(*arguments, f"output={folder}/simulated")
+    assert code == 0, text
+    assert pd.read_csv(folder / "simulated" / "new_drivers.csv")["T"].unique().tolist() == [1.25]
+
+
+def test_exported_drivers_are_checked_in_sumo(trained, simulate) -> None:
+    pytest.importorskip("sumo", reason="SUMO is not installed: pip install 'asbc[sumo]'")
+    pytest.importorskip("traci", reason="TraCI is not installed: pip install 'asbc[sumo]'")
+    code, text = simulate(
+        f"run={trained}", "scenario=sumo", "scenario.drivers=12", "scenario.replayed=4"
+    )
+    assert code == 0, text
+    difference = float(text.split("at most ")[1].split(" m/s")[0])
+    assert difference < 1e-6
+    exported = (trained / "simulation" / "sumo" / "drivers.add.xml").read_text()
+    assert exported.count("<vType ") == 12
