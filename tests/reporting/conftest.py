@@ -90,7 +90,8 @@ def make_evaluation(seed: int = 0, scale: float = 1.0, context_steps: int = 75) 
     metrics = {
         "all_windows": summarise(scores, 50, 0),
         "after_context": summarise(part, 50, 0),
-        "posterior": {"leak_rate": 0.0},
+        "posterior": {"leak_rate": 0.07, "contraction": {"T": 0.8}},
+        "novelty": {"share_flagged": 0.25},
         "settings": asdict(EvaluationSettings()) | {"pairs": []},
         "data": {
             "fingerprint": "f00",

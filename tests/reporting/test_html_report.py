@@ -50,6 +50,8 @@ def test_the_page_holds_scores_paper_rows_settings_and_warnings(report, evaluati
         "pairs: file.csv",
         "share of drives with a collision",
         "80 simulated drivers",
+        "<td>draws outside the prior&#39;s range, redrawn</td><td>7%</td>",
+        "<td>drivers unlike the training simulations</td><td>25%</td>",
     ):
         assert part in text, part
     saved = json.loads((report.parent / "metrics.json").read_text())

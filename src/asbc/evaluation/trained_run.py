@@ -110,7 +110,10 @@ def with_data_of_run(arguments: Sequence[str], groups: Path) -> list[str]:
         for name, value in inherited.items()
         if f"data.{name}" not in given
     ]
-    return [*chosen, *values, *arguments]
+    # Folders of a sweep are named by overrides; their commas and equals signs need quotes.
+    named = quoted(Path(given["run"]))
+    rest = [f"run={named}" if _name(text) == "run" else text for text in arguments]
+    return [*chosen, *values, *rest]
 
 
 def override_text(value: Any) -> str:

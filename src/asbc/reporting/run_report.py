@@ -14,6 +14,7 @@ from asbc.reporting.run_figures import all_pictures
 from asbc.reporting.run_tables import (
     coverage_table,
     data_tables,
+    driver_table,
     driving_table,
     headline_table,
     posterior_tables,
@@ -63,7 +64,7 @@ def run_page(
     pictures = dict(all_pictures(evaluation, info.method, rounds, folder / "figures"))
     tables = {
         "Predictions": [driving_table(metrics)],
-        "The posterior itself": posterior_tables(metrics),
+        "The posterior itself": [driver_table(metrics), *posterior_tables(metrics)],
     }
     seconds = metrics["settings"]["horizon"] * metrics["data"]["dt"]
     sections = [

@@ -96,6 +96,18 @@ def posterior_tables(metrics: Mapping[str, Any]) -> list[TextTable]:
     return tables
 
 
+def driver_table(metrics: Mapping[str, Any]) -> TextTable:
+    """What is known about the posteriors of the evaluated drivers."""
+    posterior, novelty = metrics["posterior"], metrics.get("novelty", {})
+    learned = posterior.get("contraction", {})
+    rows = [
+        ["draws outside the prior's range, redrawn", _percent(posterior.get("leak_rate"))],
+        ["drivers unlike the training simulations", _percent(novelty.get("share_flagged"))],
+        *([f"median contraction of {name}", number(value)] for name, value in learned.items()),
+    ]
+    return TextTable((f"{metrics['data']['n_pairs']} evaluated drivers", ""), rows)
+
+
 def data_tables(data: DataSummary) -> list[TextTable]:
     """Counts per split and ranges per quantity."""
     splits = [
