@@ -21,6 +21,7 @@ def main(cfg: DictConfig) -> None:
     from asbc.evaluation.run_info import RunInfo, asbc_label
     from asbc.reporting.figures.convergence import read_rounds
     from asbc.reporting.run_report import console_summary, write_run
+    from asbc.reporting.wandb_results import log_evaluation
 
     run = open_run(cfg.run)
     settings = instantiate(cfg.evaluation)
@@ -65,6 +66,8 @@ def main(cfg: DictConfig) -> None:
         rounds,
         (*notes, note) if note else tuple(notes),
     )
+    if not info.other_data:
+        log_evaluation(evaluation, run.folder.path, Path(cfg.output))
     print(console_summary(evaluation, info, Path(cfg.output)))
 
 

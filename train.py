@@ -19,7 +19,9 @@ def main(cfg: DictConfig) -> float:
     from asbc.data.summary import write_summary
     from asbc.design.space import DesignSpace
     from asbc.training.checkpoint import AtomicCheckpointIO
+    from asbc.training.config_tree import show_config
     from asbc.training.datamodule import SimulationDataModule
+    from asbc.training.loggers import announce
     from asbc.training.run import (
         draw_seed,
         fit,
@@ -33,7 +35,9 @@ def main(cfg: DictConfig) -> float:
 
     quiet_lightning()
     cfg.seed = draw_seed() if cfg.seed is None else cfg.seed
-    settings = validate(OmegaConf.to_container(cfg, resolve=True))
+    config = OmegaConf.to_container(cfg, resolve=True)
+    settings = validate(config)
+    show_config(config)
     folder = RunFolder(HydraConfig.get().runtime.output_dir)
     checkpoint = folder.checkpoint(cfg.ckpt_path)
     with folder.claim(resuming=checkpoint is not None):
@@ -64,7 +68,8 @@ def main(cfg: DictConfig) -> float:
             logger=[instantiate(logger) for logger in cfg.logger.values()] or False,
             plugins=[AtomicCheckpointIO()],
         )
-        loop = fit(trainer, estimator, data, checkpoint)
+        announce(trainer.loggers, config)
+        loop = fit(trainer, estimator, data, checkpoint, folder)
 
     print(last_words(folder, loop))
     return loop.best_loss

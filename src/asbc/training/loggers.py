@@ -1,21 +1,32 @@
-"""Loggers that work without an account."""
+"""W&B without an account, and as one run from the first epoch to the evaluation."""
 
+import json
 import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers import Logger, WandbLogger
+
+from asbc.training.folder import RunFolder, write_text
+
+IDENTITY = "wandb.json"  # in the run folder: what it takes to go on with the W&B run
 
 
 def wandb_logger(
-    save_dir: str | Path, offline: bool | None = None, **settings: Any
+    save_dir: str | Path,
+    project: str,
+    entity: str | None = None,
+    offline: bool | None = None,
+    **settings: Any,
 ) -> WandbLogger:
     """A W&B logger that is offline unless someone is logged in.
 
     Args:
         save_dir: the run folder; a resumed run in the same folder continues the same W&B run.
+        project, entity: where the run belongs.
         offline: True or False to decide; None to ask W&B whether there is a login.
-        settings: passed on to `WandbLogger`, e.g. project, group, tags, notes, job_type.
+        settings: passed on to `WandbLogger`, e.g. group, tags, notes, job_type.
     """
     import wandb
 
@@ -23,13 +34,50 @@ def wandb_logger(
         offline = wandb.api.api_key is None
     save_dir = Path(save_dir)
     save_dir.mkdir(parents=True, exist_ok=True)
-    identity = save_dir / "wandb_id.txt"
-    if not identity.exists():
-        identity.write_text(secrets.token_hex(4))
+    known = wandb_identity(save_dir)
+    identity = {"id": known["id"] if known else secrets.token_hex(4), "project": project}
+    identity |= {"entity": entity, "offline": offline}
+    write_text(save_dir / IDENTITY, json.dumps(identity) + "\n")
+    settings["tags"] = list(settings.get("tags") or [])
     return WandbLogger(
         save_dir=save_dir,
         offline=offline,
-        id=identity.read_text().strip(),
+        id=identity["id"],
         resume="allow",
+        project=project,
+        entity=entity,
         **settings,
     )
+
+
+def wandb_identity(folder: Path) -> dict[str, Any] | None:
+    """Id, project, entity and mode of the W&B run of a run folder; None if it has none."""
+    path = folder / IDENTITY
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def announce(loggers: Sequence[Logger], config: Mapping[str, Any]) -> None:
+    """Give every logger the whole config, and W&B an axis of rounds beside that of steps."""
+    method = f"{config['residual']['name']}-{config['acquisition']['name']}"
+    for logger in loggers:
+        logger.log_hyperparams({**config, "method": method})  # what the dashboard groups by
+        if isinstance(logger, WandbLogger):
+            logger.experiment.define_metric("round/round")
+            logger.experiment.define_metric("round/*", step_metric="round/round")
+
+
+def close_wandb(loggers: Sequence[Logger], folder: RunFolder) -> None:
+    """Attach the best round's weights and end the W&B run.
+
+    An open one would swallow the next job of a multirun.
+    """
+    import wandb
+
+    for logger in loggers:
+        if isinstance(logger, WandbLogger) and wandb.run is not None:
+            if folder.best.is_file():
+                artifact = wandb.Artifact(f"posterior-{wandb.run.id}", type="model")
+                artifact.add_file(str(folder.best))
+                artifact.add_file(str(folder.config))
+                logger.experiment.log_artifact(artifact, aliases=["best"])
+            wandb.finish()

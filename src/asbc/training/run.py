@@ -7,7 +7,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.loggers import WandbLogger
 from torch import Tensor
 
 from asbc.data.pairset import PairSet
@@ -15,6 +14,7 @@ from asbc.posterior.estimator import PosteriorEstimator
 from asbc.training.checkpoint import ResumeCheckpoint
 from asbc.training.datamodule import SimulationDataModule
 from asbc.training.folder import RunFolder
+from asbc.training.loggers import close_wandb
 from asbc.training.rounds import RoundCallback
 from asbc.utils.random import stream
 
@@ -49,6 +49,7 @@ def fit(
     estimator: PosteriorEstimator,
     data: SimulationDataModule,
     checkpoint: str | None,
+    folder: RunFolder,
 ) -> RoundCallback:
     """Run the loop, from the checkpoint if one is given; the estimator ends with the best weights.
 
@@ -58,11 +59,7 @@ def fit(
     try:
         trainer.fit(estimator, datamodule=data, ckpt_path=checkpoint)
     finally:
-        # An open W&B run would swallow the next job of a multirun.
-        if any(isinstance(logger, WandbLogger) for logger in trainer.loggers):
-            import wandb
-
-            wandb.finish()
+        close_wandb(trainer.loggers, folder)
     return next(c for c in trainer.callbacks if isinstance(c, RoundCallback))  # type: ignore[attr-defined]
 
 
