@@ -56,7 +56,7 @@ def test_file_composes_and_its_objects_are_built(root, file, tmp_path, monkeypat
     group, name = str(Path(file).parent), Path(file).name
     cfg = composed(root, [f"{group}={name}", f"hydra.runtime.output_dir={tmp_path}"])
     for key, value in GIVEN.items():
-        if OmegaConf.is_missing(cfg.get("data", {}), key.removeprefix("data.")):
+        if OmegaConf.is_missing(cfg.get("data", OmegaConf.create()), key.removeprefix("data.")):
             OmegaConf.update(cfg, key, value)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", cfg)
     monkeypatch.setenv("WANDB_MODE", "offline")
