@@ -1,39 +1,27 @@
 """A simulator and a heterogeneous, correlated population for the population's tests."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 
 from asbc.population import Population
-from asbc.simulator import Prior, Simulator
-from asbc.simulator.gaussian import GaussianResidual
-from asbc.simulator.idm import IDM
-from asbc.simulator.kinematics import PaperKinematics
-from asbc.simulator.matern import MaternResidual
+from asbc.simulator import Simulator
 
-RANGES = {
-    "v0": ("m/s", 33.3, 20.0, 40.0),
-    "s0": ("m", 2.0, 1.0, 6.0),
-    "T": ("s", 1.6, 0.6, 4.5),
-    "a_max": ("m/s^2", 1.5, 0.2, 3.5),
-    "b": ("m/s^2", 1.67, 0.4, 4.0),
-    "sigma": ("m/s^2", 0.3, 1e-9, 2.0),
-    "ell": ("s", 3.0, 0.4, 22.0),
-}
+CONF = Path(__file__).parents[2] / "conf"
 CENTRE = torch.tensor([30.0, 2.0, 1.5, 1.2, 1.8, 0.3, 3.0])
 
 
 def build_simulator(residual: str) -> Simulator:
-    process = {"gaussian": GaussianResidual, "matern": MaternResidual}[residual]()
-    marginals = {
-        name: {"unit": unit, "centre": centre, "log_scale": 1.0, "low": low, "high": high}
-        for name, (unit, centre, low, high) in RANGES.items()
-    }
-    law = {name: marginals[name] for name in IDM.parameters}
-    hyper = {name: marginals[name] for name in process.parameters}
-    return Simulator(IDM(), process, Prior(law, hyper), PaperKinematics())
+    """The configured simulator, with a prior that allows drivers without noise."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        quiet = "+prior.overrides.sigma.low=1e-9"
+        config = compose("train", [f"residual={residual}", quiet])
+    return instantiate(config.simulator)
 
 
 def build_population(simulator: Simulator, drivers: int, draws: int) -> Population:
