@@ -38,7 +38,9 @@ def main(cfg: DictConfig) -> None:
         baseline=[*given["scale"]["baseline"], *given["overrides"]],
     )
     folder = Path(cfg.output)
-    runs = plan_study(folder, given["variants"], given["baselines"], given["seeds"], shared)
+    runs = plan_study(
+        folder, given["variants"], given["baselines"], given["seeds"], shared, given["only"]
+    )
     failures = run_study(runs, cfg.jobs, execute)
 
     everything = "[" + ",".join(quoted(run.folder) for run in runs) + "]"

@@ -40,6 +40,7 @@ def plan_study(
     baselines: Mapping[str, Sequence[str]],
     seeds: Sequence[int],
     shared: Overrides,
+    only: Sequence[str] | None = None,
 ) -> list[Run]:
     """All runs, seed by seed, so that an interrupted study holds complete comparisons.
 
@@ -49,7 +50,11 @@ def plan_study(
         baselines: overrides of baseline.py by name; these run once, with the first seed.
         seeds: one training run of each variant for each.
         shared: arguments of every run.
+        only: names of variants and baselines to run; None for all.
     """
+    if unknown := sorted(set(only or ()) - set(variants) - set(baselines)):
+        names = ", ".join([*variants, *baselines])
+        raise InputError(f"only={', '.join(unknown)}: no such variant or baseline; have {names}")
     if not seeds or not (variants or baselines):
         raise InputError("a study needs at least one seed and one variant or baseline")
     if both := sorted(set(variants) & set(baselines)):
@@ -58,8 +63,11 @@ def plan_study(
         _trained(output / name / f"seed{seed}", [*shared.train, *own, f"seed={seed}"], shared)
         for seed in seeds
         for name, own in variants.items()
+        if only is None or name in only
     ]
     for name, own in baselines.items():
+        if only is not None and name not in only:
+            continue
         folder = output / name / f"seed{seeds[0]}"
         arguments = (*shared.baseline, *shared.evaluate, *own, f"seed={seeds[0]}", _into(folder))
         runs.append(Run(folder, (Step("baseline", "baseline.py", arguments),)))
