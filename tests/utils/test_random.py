@@ -29,5 +29,5 @@ def test_streams_are_independent_of_each_other():
 def test_uniform_covers_the_unit_interval():
     values = uniform(stream(0, "u"), 100_000, dtype=torch.float64)
     assert values.dtype == torch.float64
-    assert 0 <= values.min() and values.max() < 1
+    assert values.min() >= 0 and values.max() < 1
     assert abs(values.mean().item() - 0.5) < 5 * np.sqrt(1 / 12 / 100_000)
