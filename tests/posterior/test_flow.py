@@ -131,6 +131,16 @@ def test_gradient_reaches_every_parameter(flow_class):
         assert parameter.grad is not None and float(parameter.grad.abs().max()) > 0, name
 
 
+def test_every_variable_of_every_layer_depends_on_the_context(make_flow):
+    flow = make_flow(6)
+    for transform in flow.flow._transform._transforms[::2]:
+        context = contexts(1).requires_grad_()
+        noise, _ = transform(points(1, 6), context)
+        for value in noise[0]:
+            (gradient,) = torch.autograd.grad(value, context, retain_graph=True)
+            assert float(gradient.abs().max()) > 0
+
+
 def test_starts_near_the_base_density(flow_class):
     torch.manual_seed(0)
     flow = flow_class(6, CONTEXT)

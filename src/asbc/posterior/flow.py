@@ -15,6 +15,7 @@ from nflows.transforms.autoregressive import (
     MaskedPiecewiseRationalQuadraticAutoregressiveTransform,
 )
 from nflows.transforms.base import CompositeTransform, Transform
+from nflows.transforms.made import MADE
 from nflows.transforms.permutations import ReversePermutation
 from torch import Tensor, nn
 
@@ -37,6 +38,7 @@ class ConditionalFlow(nn.Module):
         layers: list[Transform] = []
         for transform in transforms:
             layers += [transform, ReversePermutation(dim)]
+            _let_context_reach_every_variable(transform.autoregressive_net)
             for block in transform.autoregressive_net.blocks:
                 block.dropout = Dropout(dropout, hidden)
         self.flow = Flow(CompositeTransform(layers[:-1]), StandardNormal([dim]))
@@ -137,6 +139,22 @@ class NeuralSplineFlow(ConditionalFlow):
         for transform in transforms:
             _start_near_identity(transform, slice(2 * bins, None))
         super().__init__(transforms, hidden, dropout, dim)
+
+
+def _let_context_reach_every_variable(net: MADE) -> None:
+    """Give some hidden units degree 0: they see the context and no variable.
+
+    nflows' degrees start at 1, which leaves the first variable of each layer without any hidden
+    unit, so that its map could not depend on the context.
+    """
+    dim, units = net.initial_layer.in_features, net.initial_layer.out_features
+    degrees = torch.arange(units) % dim
+    net.initial_layer.degrees = degrees
+    net.initial_layer.mask = (degrees[:, None] >= torch.arange(1, dim + 1)).float()
+    for linear in (linear for block in net.blocks for linear in block.linear_layers):
+        linear.degrees = degrees
+        linear.mask = (degrees[:, None] >= degrees).float()
+    net.final_layer.mask = (net.final_layer.degrees[:, None] > degrees).float()
 
 
 def _start_near_identity(transform: AutoregressiveTransform, slopes: slice) -> None:
