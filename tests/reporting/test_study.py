@@ -118,6 +118,11 @@ def test_finding_runs_by_glob_list_and_parent(save_run, tmp_path, caplog) -> Non
     assert [run.folder.parent for run in found] == [first, second]
     assert "x3 is not evaluated" in caplog.text
     assert len(find_runs([str(first), str(second), str(first)])) == 2
+    old = tmp_path / "old" / "evaluation"
+    old.mkdir(parents=True)
+    (old / "metrics.json").write_text('{"run": {"method": "ASBC"}}')
+    with pytest.raises(InputError, match="written by another version"):
+        find_runs(str(tmp_path / "old"))
     with pytest.raises(InputError, match="nothing matches"):
         find_runs(str(tmp_path / "none*"))
     with pytest.raises(InputError, match="no evaluation found"):

@@ -4,7 +4,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from glob import glob
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from asbc.evaluation.cases import Cases
+from asbc.evaluation.run_info import RunInfo
 from asbc.reporting.figures.convergence import Convergence, read_rounds
 from asbc.utils.checks import InputError
 
@@ -88,13 +89,24 @@ def find_runs(patterns: str | Sequence[str]) -> list[EvaluatedRun]:
             files = [match / "metrics.json", *match.glob("**/evaluation/metrics.json")]
             found |= {file.resolve() for file in files if file.is_file()}
             _mention_unevaluated(match)
-    runs = [EvaluatedRun(file.parent, json.loads(file.read_text())) for file in sorted(found)]
+    runs = [_read(file) for file in sorted(found)]
     if not runs:
         raise InputError(
             f"runs={', '.join(given)}: no evaluation found (RUN/evaluation/metrics.json); "
             "evaluate the runs first: python evaluate.py run=RUN_DIR"
         )
     return runs
+
+
+def _read(file: Path) -> EvaluatedRun:
+    metrics = json.loads(file.read_text())
+    known = metrics.get("run", {})
+    lacking = [field.name for field in fields(RunInfo) if field.name not in known]
+    if lacking:
+        raise InputError(
+            f"{file}: written by another version (no {', '.join(lacking)}); evaluate the run again"
+        )
+    return EvaluatedRun(file.parent, metrics)
 
 
 def group_comparable(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:

@@ -1,6 +1,6 @@
 """Fig. 4 of the paper: one pair's rollouts with 95% intervals, and its posterior."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -32,21 +32,24 @@ def case_study(cases: Mapping[str, Cases], pair_id: str) -> Figure:
         parts = figure.subfigures(
             len(cases), 2, width_ratios=(1, 1.15), squeeze=False, wspace=0.03
         )
+        rollouts = []
         for row, (label, case) in enumerate(cases.items()):
             index = case.index(pair_id)
             colour = cycle(COLOURS, row)
-            draw_rollouts(parts[row, 0], case, index, colour)
+            rollouts.append(draw_rollouts(parts[row, 0], case, index, colour))
             parts[row, 0].suptitle(
                 f"{label}, pair {case.pair_id[index]}, from {case.start[index] * case.dt:.0f} s",
                 fontsize=9,
             )
             draw_posterior(parts[row, 1], *_shown(case, index), colour)
             parts[row, 1].suptitle("posterior: marginals, draws, correlations", fontsize=9)
+        for panels in zip(*rollouts, strict=True):
+            _same_limits(panels)
     return figure
 
 
-def draw_rollouts(part: SubFigure, case: Cases, index: int, colour: str) -> None:
-    """Observed and predicted gap, speed and acceleration of one window."""
+def draw_rollouts(part: SubFigure, case: Cases, index: int, colour: str) -> list[Axes]:
+    """Observed and predicted gap, speed and acceleration of one window; returns the panels."""
     axes = part.subplots(3, 1, sharex=True)
     time = np.arange(case.mean.shape[-1]) * case.dt
     for row, variable in enumerate("sva"):
@@ -61,6 +64,7 @@ def draw_rollouts(part: SubFigure, case: Cases, index: int, colour: str) -> None
     part.align_ylabels()
     handles, labels = axes[1].get_legend_handles_labels()
     part.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7, handlelength=1.4)
+    return list(axes)
 
 
 def draw_posterior(part: SubFigure, names: list[str], draws: np.ndarray, colour: str) -> None:
@@ -88,6 +92,13 @@ def draw_posterior(part: SubFigure, names: list[str], draws: np.ndarray, colour:
         if j == 0:
             ax.set_ylabel(symbol(names[i]), labelpad=1)
     part.align_ylabels()
+
+
+def _same_limits(panels: Sequence[Axes]) -> None:
+    """One scale for the same variable under different methods."""
+    ends = [panel.get_ylim() for panel in panels]
+    for panel in panels:
+        panel.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
 
 
 def _correlation_cell(ax: Axes, value: float) -> None:

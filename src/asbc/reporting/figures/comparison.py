@@ -35,7 +35,7 @@ def ablation_bars(panels: Mapping[str, Mapping[str, ScoreTable]]) -> Figure:
                 ax = axes[row, column]
                 scores = [table[f"es_{variable}"] for table in variants.values()]
                 means = [score.mean() for score in scores]
-                spread = [score.std(ddof=1) if len(score) > 1 else 0.0 for score in scores]
+                spread = [score.std(ddof=1) for score in scores]  # NaN, hence no bar, for one
                 bars = ax.bar(
                     range(len(scores)),
                     means,

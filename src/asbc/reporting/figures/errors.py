@@ -39,7 +39,7 @@ def _boxes(ax: Axes, values: Mapping[str, pd.Series]) -> None:
         [series.to_numpy() for series in values.values()],
         whis=(5, 95),
         showfliers=False,
-        widths=0.6,
+        widths=0.5,
         patch_artist=True,
         medianprops={"color": "black", "linewidth": 1.4},
     )
@@ -55,5 +55,6 @@ def _boxes(ax: Axes, values: Mapping[str, pd.Series]) -> None:
             fontsize=7,
         )
     ax.set_ylim(0, 1.12 * float(max(series.quantile(0.95) for series in values.values())))
+    ax.set_xlim(min(0.5, len(values) / 2 - 0.5), max(len(values) + 0.5, 2.0))
     ax.set_xticks([])
     ax.grid(axis="x", visible=False)

@@ -1,6 +1,7 @@
 """Figures on the posterior itself: calibration on simulated drivers, recovery, novelty."""
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from asbc.evaluation.calibration import LEVELS
@@ -8,15 +9,17 @@ from asbc.evaluation.novelty import Novelty
 from asbc.evaluation.posterior_checks import PosteriorChecks
 from asbc.reporting.figures.style import COLOURS, DOUBLE, SINGLE, new_figure, style, symbol
 
+PANELS_PER_ROW = 4
+
 
 def rank_ecdfs(checks: PosteriorChecks) -> Figure:
     """SBC: each parameter's rank ECDF minus the diagonal, with its simultaneous band."""
-    columns = 4
-    rows = -(-len(checks.names) // columns)
     with style():
-        figure = new_figure(DOUBLE, 1.8 * rows)
-        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-        for ax, name, test in zip(axes, checks.names, checks.ranks, strict=False):
+        figure, axes = _panels(
+            len(checks.names), "rank of the true parameter / number of draws", "ECDF difference"
+        )
+        for ax, name, test in zip(axes, checks.names, checks.ranks, strict=True):
+            ax.sharey(axes[0])
             points = test.points
             ax.fill_between(
                 points, test.low - points, test.high - points, color="#BBBBBB", alpha=0.5, lw=0
@@ -26,10 +29,6 @@ def rank_ecdfs(checks: PosteriorChecks) -> Figure:
             ax.axhline(0, color="black", lw=0.6)
             verdict = "inside" if test.inside else "outside the band"
             ax.set_title(f"{symbol(name)}: {verdict}")
-        for ax in axes[len(checks.names) :]:
-            ax.set_axis_off()
-        figure.supxlabel("rank of the true parameter / number of draws", fontsize=9)
-        figure.supylabel("ECDF difference", fontsize=9)
     return figure
 
 
@@ -74,21 +73,14 @@ def contraction_boxes(checks: PosteriorChecks) -> Figure:
 
 def recovery_scatter(checks: PosteriorChecks) -> Figure:
     """Posterior mean against the true parameter of simulated drivers."""
-    columns = 4
-    rows = -(-len(checks.names) // columns)
     with style():
-        figure = new_figure(DOUBLE, 1.8 * rows)
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for i, (ax, name) in enumerate(zip(axes, checks.names, strict=False)):
+        figure, axes = _panels(len(checks.names), "true parameter", "posterior mean")
+        for i, (ax, name) in enumerate(zip(axes, checks.names, strict=True)):
             truth, mean = checks.truth[:, i], checks.mean[:, i]
             ax.plot(truth, mean, ".", ms=2.5, alpha=0.5, color=COLOURS[0])
             ends = [truth.min(), truth.max()]
             ax.plot(ends, ends, color="black", lw=0.6)
             ax.set_title(f"{symbol(name)}: r = {checks.recovery['correlation'][i]:.2f}")
-        for ax in axes[len(checks.names) :]:
-            ax.set_axis_off()
-        figure.supxlabel("true parameter", fontsize=9)
-        figure.supylabel("posterior mean", fontsize=9)
     return figure
 
 
@@ -116,3 +108,15 @@ def novelty_histogram(novelty: Novelty, distance: np.ndarray) -> Figure:
         ax.set_ylabel("density")
         figure.legend(loc="outside upper center", ncols=2)
     return figure
+
+
+def _panels(count: int, xlabel: str, ylabel: str) -> tuple[Figure, list[Axes]]:
+    """One panel per parameter, four to a row, with labels for the whole figure."""
+    rows = -(-count // PANELS_PER_ROW)
+    figure = new_figure(DOUBLE, 1.8 * rows)
+    axes: list[Axes] = list(figure.subplots(rows, PANELS_PER_ROW, squeeze=False).ravel())
+    for ax in axes[count:]:
+        ax.set_axis_off()
+    figure.supxlabel(xlabel, fontsize=9)
+    figure.supylabel(ylabel, fontsize=9)
+    return figure, axes[:count]
