@@ -167,12 +167,13 @@ def save_run(tmp_path) -> Callable[..., Path]:
         variant: tuple[str, ...] = (),
         method: str | None = None,
         context_steps: int = 75,
-        changes: dict[str, dict[str, object]] | None = None,
+        changes: dict[str, object] | None = None,
     ) -> Path:
         run = tmp_path / "runs" / name
         result = make_evaluation(seed, scale, context_steps)
         for section, values in (changes or {}).items():
-            result.metrics[section] |= values
+            known = result.metrics[section]
+            result.metrics[section] = known | values if isinstance(known, dict) else values
         result.metrics["run"] = RunInfo(
             method=method or asbc_label(residual, str(acquisition)),
             kind="asbc" if acquisition else "baseline",

@@ -155,6 +155,10 @@ def test_a_study_writes_every_table_and_figure(save_run, tmp_path, monkeypatch) 
 
 def test_missing_figures_say_what_they_need(save_run, tmp_path, draw_nothing) -> None:
     save_run("b", acquisition=None, method="Pooled B-IDM")
+    save_run("m", acquisition=None, method="Pooled MA-IDM", changes={"notes": ["Take care."]})
     lines = write_studies(find_runs(str(tmp_path / "runs")), tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "1 of 2 runs come with warnings" in page
+    assert "Pooled MA-IDM: Take care." in page
     text = " ".join(lines)
     assert "Fig. 6 (ablations) needs" in text and "Fig. 7 (T_E sweep) needs" in text

@@ -91,8 +91,10 @@ def write_study(runs: Sequence[EvaluatedRun], folder: Path, pair: str | None = N
         text = "(ES of the ablation - ES of the full method) / ES of the ablation, all windows."
         sections.append(Section("Ablations", (text,), [table]))
     sections.append(Section("Figures", missing, pictures=pictures))
-    sections.append(Section("Runs", tables=[_run_list(runs)], folded=True))
-    warnings = [f"{run.label}, seed {run.info['seed']}: {w}" for run in runs for w in _worst(run)]
+    remarks = [f"{_name(run)}: {text}" for run in runs for text in _remarks(run)]
+    sections.append(Section("Runs", remarks, [_run_list(runs)], folded=True))
+    warned = sum(bool(_remarks(run)) for run in runs)
+    warnings = [f"{warned} of {len(runs)} runs come with warnings: see Runs below."] * bool(warned)
     facts = {"runs": str(len(runs)), "data": runs[0].info["evaluated_on"]}
     write_page(Page("Comparison of runs", facts, warnings, sections), folder / "report.html")
     return missing
@@ -158,7 +160,12 @@ def _median_pair(run: EvaluatedRun) -> str:
     return str(ranking.index[len(ranking) // 2])
 
 
-def _worst(run: EvaluatedRun) -> list[str]:
+def _name(run: EvaluatedRun) -> str:
+    seed = run.info["seed"]
+    return run.label if seed is None else f"{run.label}, seed {seed}"
+
+
+def _remarks(run: EvaluatedRun) -> list[str]:
     return [*run.metrics["notes"], *run.metrics["warnings"]]
 
 
