@@ -12,6 +12,7 @@ def main(cfg: DictConfig) -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.utils import instantiate
 
+    from asbc.baselines.agreement import require_same_posterior
     from asbc.baselines.method import Task
     from asbc.baselines.run import compare_with, evaluate_baseline, known_pairs, run_info
     from asbc.evaluation.provenance import load_posterior, pairs_of_split
@@ -36,6 +37,8 @@ def main(cfg: DictConfig) -> None:
         cfg.seed,
     )
     compared = cfg.baseline.get("compare_run") and open_run(cfg.baseline.compare_run)
+    if compared:
+        require_same_posterior(compared.config, config)
 
     watch = Stopwatch()
     with watch("fit"):
@@ -44,7 +47,7 @@ def main(cfg: DictConfig) -> None:
     if compared:
         estimator = instantiate(OmegaConf.create(compared.config).estimator)
         load_posterior(estimator, compared)
-        compare_with(estimator, compared.config, config, fitted, evaluation, folder.path)
+        compare_with(estimator, config, fitted, evaluation, folder.path)
 
     folder.write(OmegaConf.to_yaml(cfg, resolve=True), cfg.seed, HydraConfig.get().overrides.task)
     if fitted.inference is not None:

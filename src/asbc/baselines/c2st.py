@@ -9,11 +9,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits, relu
 
 from asbc.utils.random import standard_normal
 
-FOLDS = 5
+FOLDS = 3
 HIDDEN_PER_DIMENSION = 10
-EPOCHS = 150
+EPOCHS = 40
 LEARNING_RATE = 0.01
-WEIGHT_DECAY = 1e-3
+WEIGHT_DECAY = 1.0
 
 
 def c2st(first: Tensor, second: Tensor, rng: np.random.Generator) -> Tensor:

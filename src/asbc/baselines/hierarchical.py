@@ -50,14 +50,15 @@ class Hierarchical:
         simulator = task.simulator
         order = stream(task.seed, "population").permutation(len(task.known))
         known = task.known.select(np.sort(order[: self.drivers]))
+        seen = statistics(simulator, transitions(simulator, known))
         model = hierarchical_model.population_model(
-            simulator.prior.marginals, TrajectoryLikelihood.of(simulator)
+            simulator.prior.marginals, TrajectoryLikelihood.of(simulator), seen
         )
         population = nuts.sample(
             model,
             self.nuts,
             key(task.seed, "nuts", "population"),
-            statistics(simulator, transitions(simulator, known)),
+            seen.without_clipped(),
             dense_mass=False,
         )
         chains = driver_models.driver_posteriors(

@@ -19,29 +19,39 @@ LKJ_CONCENTRATION = 2.0
 
 
 def population_model(
-    marginals: Sequence[Marginal], likelihood: TrajectoryLikelihood
+    marginals: Sequence[Marginal], likelihood: TrajectoryLikelihood, drivers: Statistics
 ) -> Callable[[Statistics], None]:
     """log theta of a driver ~ N(mean, covariance), non-centred.
 
     The population mean has ASBC's log-normals as its prior, without their truncation: drivers may
     leave ASBC's feasible box if the data say so.
+
+    Args:
+        marginals: ASBC's prior.
+        likelihood: of each driver.
+        drivers: all of their statistics; the model is called with those `without_clipped`, since
+            few drivers have clipped steps and room for them in all would double the work.
     """
+    owner, place = np.nonzero(drivers.side)
+    clipped, side = drivers.clipped[owner, place, None], drivers.side[owner, place, None]
     centre = np.log([m.centre for m in marginals])
     scale = np.array([m.log_scale for m in marginals])
     dim = len(marginals)
 
     def model(data: Statistics) -> None:
-        drivers = data.steps.shape[0]
+        count = data.steps.shape[0]
         unit = dist.Normal(0.0, 1.0)
         raw = numpyro.sample("raw_mean", unit.expand([dim]).to_event(1))
         mean = numpyro.deterministic("mean", centre + scale * raw)
         sd = numpyro.sample("sd", dist.HalfNormal(SD_SCALE).expand([dim]).to_event(1))
         factor = numpyro.sample("factor", dist.LKJCholesky(dim, LKJ_CONCENTRATION))
         numpyro.deterministic("correlation", factor @ factor.T)
-        deviation = numpyro.sample("deviation", unit.expand([drivers, dim]).to_event(2))
+        deviation = numpyro.sample("deviation", unit.expand([count, dim]).to_event(2))
         theta = jnp.exp(mean + deviation @ (sd[:, None] * factor).T)
         numpyro.deterministic("theta", theta)
         numpyro.factor("trajectories", likelihood(theta, data).sum())
+        if len(owner):
+            numpyro.factor("clipped", likelihood.tail(theta[owner], clipped, side).sum())
 
     return model
 

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import log_ndtr
+from jax.typing import ArrayLike
 
-from asbc.baselines.statistics import Statistics, chebyshev_basis
+from asbc.baselines.statistics import COLUMN, ROW, Statistics, chebyshev_basis
 from asbc.simulator import Simulator
 from asbc.simulator.matern import MaternResidual
 
@@ -59,15 +60,21 @@ class TrajectoryLikelihood:
         basis = jnp.ones(1)
         if self.ell_range is not None:
             basis = chebyshev_basis(jnp, theta[..., 6], *self.ell_range)
-        form = jnp.einsum("...k,...kab->...ab", basis, statistics.gram)
-        squares = jnp.einsum("...a,...ab,...b->...", weight, form, weight)
+        products = weight[..., ROW] * weight[..., COLUMN] * np.where(ROW == COLUMN, 1, 2)
+        form = jnp.einsum("...kp,...p->...k", statistics.gram, products)
+        squares = jnp.einsum("...k,...k->...", basis, form)
         log_det = jnp.einsum("...k,...k->...", basis, statistics.log_det)
         observed = -0.5 * (
             squares / sigma**2 + log_det + statistics.steps * (2 * jnp.log(sigma) + LOG_TWO_PI)
         )
         if not statistics.side.shape[-1]:
             return observed
-        spread = sigma * np.sqrt(1 + self.white)
-        residual = jnp.einsum("...ca,...a->...c", statistics.clipped, weight) / spread[..., None]
-        tail = jnp.where(statistics.side == 0, 0.0, log_ndtr(statistics.side * residual))
-        return observed + tail.sum(-1)
+        return observed + self.tail(theta, statistics.clipped, statistics.side)
+
+    def tail(self, theta: Array, clipped: ArrayLike, side: ArrayLike) -> Array:
+        """Log-probability (...) that the steps (..., c, 9) lie on their side of the bound."""
+        spread = theta[..., 5] * np.sqrt(1 + self.white)
+        residual = jnp.einsum("...ca,...a->...c", clipped, weights(theta, self.delta))
+        side = jnp.asarray(side)
+        tails = log_ndtr(side * residual / spread[..., None])
+        return jnp.where(side == 0, 0.0, tails).sum(-1)

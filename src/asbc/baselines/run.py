@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from asbc.baselines.agreement import agreement, require_same_posterior, summarise_agreement
+from asbc.baselines.agreement import agreement, summarise_agreement
 from asbc.baselines.method import Baseline, Fitted, Task
 from asbc.data.pairset import PairSet
 from asbc.data.source import DataSource
@@ -49,7 +49,6 @@ def evaluate_baseline(
 
 def compare_with(
     posterior: AmortizedPosterior,
-    trained: Mapping[str, Any],
     config: Mapping[str, Any],
     fitted: Fitted,
     evaluation: Evaluation,
@@ -59,13 +58,11 @@ def compare_with(
 
     Args:
         posterior: of the training run.
-        trained: the training run's config.
         config: this run's config.
         fitted: exact draws of each driver, with what they cost.
         evaluation: learns the summary.
         folder: of this run.
     """
-    require_same_posterior(trained, config)
     pairs, names = fitted.pairs, fitted.simulator.parameter_names
     draws, seed = fitted.theta.shape[1], config["seed"]
     watch = Stopwatch()

@@ -31,9 +31,7 @@ class NutsSettings:
         smallest = {"chains": 2, "warmup": 1, "draws": 4, "max_tree_depth": 1}
         for name, least in smallest.items():
             if getattr(self, name) < least:
-                raise InputError(
-                    f"nuts.{name}={getattr(self, name)}; expected at least {least}"
-                )
+                raise InputError(f"nuts.{name}={getattr(self, name)}; expected at least {least}")
         if not 0 < self.target_accept < 1:
             raise InputError(
                 f"nuts.target_accept={self.target_accept}; expected a number in (0, 1)"

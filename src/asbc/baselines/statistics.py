@@ -16,6 +16,9 @@ from asbc.utils.checks import InputError
 # Chebyshev nodes in log ell: the log-likelihood is then right to about 1e-7 of its value.
 NODES = 64
 
+# Places of the pairs of columns in a symmetric matrix.
+ROW, COLUMN = np.triu_indices(COLUMNS)
+
 Array = NDArray[np.float64]
 
 
@@ -27,10 +30,14 @@ class Statistics(NamedTuple):
     """
 
     steps: Array  # (drivers,) observed ones
-    gram: Array  # (drivers, nodes, 9, 9) of the whitened columns
+    gram: Array  # (drivers, nodes, 45) inner products of the whitened columns, each pair once
     log_det: Array  # (drivers, nodes) of the residuals' correlation matrix
     clipped: Array  # (drivers, most clipped steps, 9)
     side: Array  # (drivers, most clipped steps) as in `Transitions`; 0 pads
+
+    def without_clipped(self) -> "Statistics":
+        """The same with no room for clipped steps."""
+        return self._replace(clipped=self.clipped[:, :0], side=self.side[:, :0])
 
     def pooled(self) -> "Statistics":
         """The statistics of all drivers as if they were one, still with a driver axis of 1."""
@@ -58,7 +65,7 @@ def statistics(simulator: Simulator, drivers: Sequence[Transitions]) -> Statisti
     clipped, side = _pad_clipped(drivers)
     return Statistics(
         steps=np.array([(driver.side == 0).sum() for driver in drivers], dtype=np.float64),
-        gram=np.einsum("km,dmab->dkab", transform, gram),
+        gram=np.einsum("km,dmp->dkp", transform, gram[..., ROW, COLUMN]),
         log_det=log_det @ transform.T,
         clipped=clipped,
         side=side,

@@ -1,0 +1,86 @@
+"""A run that did not converge says so."""
+
+import numpy as np
+import pytest
+
+from asbc.baselines.convergence import Convergence
+from asbc.baselines.settings import NutsSettings
+
+nuts = pytest.importorskip("asbc.baselines.nuts")
+from asbc.baselines import inference  # noqa: E402
+
+NAMES = ("a", "b")
+
+
+def chains_of(seed=0, shift=0.0, draws=500):
+    theta = np.random.default_rng(seed).normal(size=(4, draws, 2))
+    theta[0] += shift  # one chain elsewhere
+    diverging = np.zeros((4, draws), dtype=bool)
+    diverging[1, :3] = True
+    return nuts.Chains({"theta": theta}, diverging, np.full((4, draws), 7))
+
+
+def test_independent_chains_converge():
+    data = inference.pooled_data(chains_of(), NAMES)
+    assert list(data["posterior"]["theta"].parameter.values) == list(NAMES)
+    verdict = inference.check(data, NutsSettings())
+    assert verdict.converged and verdict.remark == ""
+    assert verdict.ess_bulk > 1500 and verdict.r_hat < 1.01
+    assert verdict.warnings() == ["NUTS: 3 of 2000 draws diverged."]
+
+
+def test_a_chain_elsewhere_is_found():
+    verdict = inference.check(inference.pooled_data(chains_of(shift=1.0), NAMES), NutsSettings())
+    assert not verdict.converged and verdict.remark == "did not converge"
+    assert verdict.r_hat > 1.05
+    assert "largest r-hat" in verdict.warnings()[0]
+    assert verdict.to_dict()["converged"] is False
+
+
+def test_too_few_draws_are_found():
+    verdict = inference.check(inference.pooled_data(chains_of(draws=50), NAMES), NutsSettings())
+    assert not verdict.converged and verdict.ess_bulk < 400
+
+
+def test_the_drivers_that_failed_are_named():
+    chains = [chains_of(1), chains_of(2, shift=2.0), chains_of(3)]
+    data = inference.driver_data(chains, NAMES, ["x", "y", "z"])
+    assert data["posterior"]["theta"].dims == ("chain", "draw", "driver", "parameter")
+    verdict = inference.check(data, NutsSettings())
+    assert verdict.drivers_not_converged == ("y",)
+    assert verdict.remark == "1 of 3 drivers did not converge"
+    np.testing.assert_array_equal(
+        data["posterior"]["theta"].sel(driver="z"), chains[2].sites["theta"]
+    )
+
+
+def test_nan_is_no_convergence():
+    assert not Convergence(float("nan"), 1e4, 0, 10, 1.01, 400).converged
+
+
+def test_two_runs_are_as_good_as_the_worse():
+    good = Convergence(1.001, 900, 0, 4000, 1.01, 400)
+    bad = Convergence(1.02, 2000, 5, 1000, 1.01, 400, drivers=3, drivers_not_converged=("x",))
+    both = good.joined(bad)
+    assert (both.r_hat, both.ess_bulk, both.divergences) == (1.02, 900, 5)
+    assert not both.converged
+
+
+def test_inference_data_survives_netcdf(tmp_path):
+    import arviz as az
+
+    population = {
+        "mean": np.zeros((4, 500, 2)),
+        "sd": np.ones((4, 500, 2)),
+        "correlation": np.broadcast_to(np.eye(2), (4, 500, 2, 2)),
+        "theta": np.ones((4, 500, 3, 2)),
+    }
+    first = inference.population_data(
+        nuts.Chains(population, np.zeros((4, 500), bool), np.ones((4, 500))), NAMES, list("abc")
+    )
+    second = inference.driver_data([chains_of()], NAMES, ["x"])
+    both = inference.with_population(second, first)
+    both.to_netcdf(str(tmp_path / "posterior.nc"), engine="h5netcdf")
+    read = az.from_netcdf(str(tmp_path / "posterior.nc"), engine="h5netcdf")
+    assert set(read.groups()) >= {"posterior", "sample_stats", "population_posterior"}
+    np.testing.assert_array_equal(read["posterior"]["theta"], both["posterior"]["theta"])

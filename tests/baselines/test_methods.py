@@ -1,0 +1,115 @@
+"""The Bayesian methods end to end, on few drivers and few draws."""
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from asbc.baselines.hierarchical import Hierarchical
+from asbc.baselines.method import require_extra, take_draws
+from asbc.baselines.pooled import BIDM, MAIDM
+from asbc.baselines.run import run_info
+from asbc.baselines.settings import NutsSettings
+from asbc.baselines.squared_exponential import SquaredExponentialResidual
+from asbc.baselines.unpooled import Unpooled
+from asbc.simulator.matern import MaternResidual
+from asbc.utils.checks import InputError
+
+TINY = NutsSettings(chains=2, warmup=150, draws=100)
+
+
+def test_missing_packages_are_named(monkeypatch, task_of):
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "numpyro" else object()
+    )
+    with pytest.raises(InputError, match=r"needs numpyro: pip install -e '\.\[baselines\]'"):
+        require_extra()
+    for method in (BIDM(), MAIDM(), Unpooled(), Hierarchical()):
+        with pytest.raises(InputError, match="needs numpyro"):
+            method.fit(task_of("gaussian"))
+
+
+def test_draws_are_evenly_spaced_over_all_chains():
+    theta = np.arange(40.0).reshape(4, 10, 1)
+    np.testing.assert_array_equal(take_draws(theta, 4)[:, 0], [0, 13, 26, 39])
+
+
+@pytest.mark.slow
+def test_b_idm_finds_the_common_parameters(task_of, typical):
+    fitted = BIDM(nuts=TINY).fit(task_of("gaussian", known=12))
+    assert fitted.theta.shape == (2, 20, 6)
+    torch.testing.assert_close(fitted.theta[0], fitted.theta[1])  # pooled
+    draws = fitted.inference["posterior"]["theta"].values.reshape(-1, 6)
+    distance = (draws.mean(0) - typical["gaussian"].numpy()) / draws.std(0)
+    assert np.abs(distance).max() < 4
+    assert draws[:, 5].std() < 0.02  # 948 steps pin down sigma
+    assert fitted.convergence.draws == 200 and not fitted.convergence.converged  # ESS < 400
+
+
+def test_residual_models_must_fit_the_method(task_of):
+    with pytest.raises(InputError, match="use residual=gaussian"):
+        BIDM().fit(task_of("matern"))
+    with pytest.raises(InputError, match="use residual=matern"):
+        MAIDM().fit(task_of("gaussian"))
+    with pytest.raises(InputError, match="baseline.kernel=rbf; expected one of"):
+        MAIDM(kernel="rbf")
+    with pytest.raises(InputError, match="baseline.prior=flat; expected one of"):
+        BIDM(prior="flat")
+
+
+def test_ma_idm_predicts_with_its_own_kernel(task_of):
+    base = task_of("matern").simulator
+    smooth = MAIDM()._simulator(base)
+    assert isinstance(smooth.residual, SquaredExponentialResidual)
+    assert smooth.parameter_names == (*base.parameter_names, "white")
+    assert smooth.prior.marginals[:7] == base.prior.marginals
+    assert isinstance(MAIDM(kernel="matern52")._simulator(base).residual, MaternResidual)
+
+
+@pytest.mark.slow
+def test_ma_idm_finds_kernel_and_parameters(task_of, typical):
+    task = task_of("matern", known=20, steps=200)
+    fitted = MAIDM(kernel="matern52", nuts=TINY).fit(task)
+    draws = fitted.inference["posterior"]["theta"].values.reshape(-1, 7)
+    distance = (draws.mean(0) - typical["matern"].numpy()) / draws.std(0)
+    assert np.abs(distance).max() < 4
+
+
+@pytest.mark.slow
+def test_unpooled_drivers_do_not_depend_on_each_other(task_of):
+    task = task_of("gaussian", test=3)
+    side_by_side = Unpooled(drivers=2, nuts=TINY).fit(task)
+    alone = Unpooled(drivers=2, drivers_at_once=1, nuts=TINY).fit(task)
+    assert side_by_side.theta.shape == (2, 20, 6) and len(side_by_side.pairs) == 2
+    torch.testing.assert_close(side_by_side.theta.mean(1), alone.theta.mean(1), rtol=0.2, atol=0.2)
+    assert side_by_side.details["seconds_per_driver"] > 0
+
+
+@pytest.mark.slow
+def test_hierarchical_shrinks_towards_the_population(simulators, pairs_of, task_of, typical):
+    """Drivers that are all alike: the population is narrow, and so is a new driver's posterior."""
+    task = task_of("gaussian", known=15, test=4, steps=200)
+    settings = replace(TINY, warmup=500, draws=250)
+    hierarchical = Hierarchical(nuts=settings, population_draws=20).fit(task)
+    alone = Unpooled(nuts=settings).fit(task)
+    groups = hierarchical.inference.groups()
+    assert {"posterior", "population_posterior"} <= set(groups)
+    spread, exact = hierarchical.theta[..., 2].std(1), alone.theta[..., 2].std(1)
+    assert (spread < exact).all()
+    mean = hierarchical.inference["population_posterior"]["mean"].mean(("chain", "draw")).values
+    np.testing.assert_allclose(np.exp(mean[[2, 5]]), typical["gaussian"][[2, 5]], rtol=0.15)
+
+
+def test_the_row_names_method_residual_and_what_sets_it_apart(task_of):
+    class Source:
+        description = "pairs: file"
+
+    method = Unpooled()
+    overrides = ["baseline=unpooled", "residual=matern", "seed=3", "data=pairs", "prior=congested"]
+    overrides += ["baseline.drivers_at_once=4", "nuts.draws=50", "evaluation.samples=10"]
+    fitted = type("F", (), {"convergence": None})()
+    info = run_info(method, fitted, {"residual": "matern"}, overrides, 3, Source())
+    assert (info.method, info.kind, info.seed) == ("NUTS per driver (Matérn)", "baseline", 3)
+    assert info.variant == ("prior=congested", "nuts.draws=50")
