@@ -183,7 +183,8 @@ def test_the_closing_text_counts_every_way_and_cost(folder: Path) -> None:
     drivers = pd.read_csv(folder / "drivers.csv", keep_default_na=False)
     assert text.startswith("11 drivers calibrated; computing took ")
     for route, count in drivers["route"].value_counts().items():
-        assert re.search(rf"  {route} \(.*\): {count} drivers \({count / 11:.0%}\), ", text)
+        assert re.search(rf"  {route} \(.*\): {count} drivers \({count / 11:.0%}\)\n", text)
+    assert re.search(r"  cost: amortized [\d.]+ s, psis [\d.]+ s, adapted [\d.]+ s, ", text)
     high = [int((drivers[name] > 0.7).sum()) for name in ("k_hat_network", "k_hat")]
     assert f"k-hat above 0.7: {high[0]} of the network's posteriors, {high[1]} of the" in text
     record = json.loads((folder / "calibration.json").read_text())

@@ -8,7 +8,7 @@ import pandas as pd
 from asbc.calibration.flags import LEAKY
 from asbc.calibration.importance import RELIABLE_K_HAT
 
-# How a driver may have got its draws, in words; the last stage of the way has the same name.
+# How a driver may have got its draws.
 WAYS = {
     "amortized": "the network's draws",
     "psis": "the network's draws, weighted",
@@ -26,7 +26,6 @@ class Outcome:
         drivers: how many got a posterior.
         routes: drivers by the way they got it.
         seconds: cost by stage, over all starts of the run.
-        elapsed: seconds of this start, reading of the data not included.
         skipped: reason by driver.
         flags: drivers by flag; `at_bound` by bound.
         k_hat: drivers above the limit, and effective draws, where they were computed.
@@ -36,7 +35,6 @@ class Outcome:
     drivers: int
     routes: dict[str, int]
     seconds: dict[str, float]
-    elapsed: float
     skipped: dict[str, str]
     flags: dict[str, int]
     bounds: dict[str, int]
@@ -49,7 +47,6 @@ class Outcome:
         drivers: pd.DataFrame,
         seconds: Mapping[str, float],
         skipped: Mapping[str, str],
-        elapsed: float,
     ) -> "Outcome":
         """The outcome of a finished table of drivers."""
         k_hat: dict[str, float] = {}
@@ -65,7 +62,6 @@ class Outcome:
             drivers=len(drivers),
             routes=_counts(drivers["route"]),
             seconds=dict(seconds),
-            elapsed=elapsed,
             skipped=dict(skipped),
             flags={
                 "any": int(drivers["flagged"].sum()),
@@ -85,7 +81,12 @@ class Outcome:
             f"{self.drivers} drivers calibrated; computing took {_time(total)} "
             f"({1000 * total / max(self.drivers, 1):.1f} ms a driver)"
         ]
-        lines += [self._route(name, count) for name, count in self.routes.items()]
+        lines += [
+            f"  {name} ({WAYS[name]}): {count} drivers ({count / self.drivers:.0%})"
+            for name, count in self.routes.items()
+        ]
+        costs = ", ".join(f"{stage} {_time(cost)}" for stage, cost in self.seconds.items())
+        lines.append(f"  cost: {costs}")
         if self.k_hat:
             lines.append(
                 f"  k-hat above {RELIABLE_K_HAT:g}: {self.k_hat['network_high']:.0f} of the "
@@ -97,10 +98,6 @@ class Outcome:
             lines.append(f"  residual model that fits: {found}")
         lines += self._flags() + self._skipped()
         return "\n".join(lines)
-
-    def _route(self, name: str, count: int) -> str:
-        cost = _time(self.seconds.get(name, 0.0))
-        return f"  {name} ({WAYS[name]}): {count} drivers ({count / self.drivers:.0%}), {cost}"
 
     def _flags(self) -> list[str]:
         flags = self.flags

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from asbc.calibration.chunk import Job
 from asbc.calibration.inference_data import InferenceDataWriter
-from asbc.calibration.parts import Parts, replacing
+from asbc.calibration.parts import ENCODING, Parts, replacing
 from asbc.calibration.tables import driver_columns, long_summary
 from asbc.data.pairset import PairSet
 from asbc.utils.checks import InputError
@@ -41,7 +41,11 @@ def merge(
         model.simulator.dt,
     )
     schema = parts.read(0).draws.schema
-    with replacing(folder / DRAWS) as path, netcdf, pq.ParquetWriter(path, schema) as writer:
+    with (
+        replacing(folder / DRAWS) as path,
+        netcdf,
+        pq.ParquetWriter(path, schema, **ENCODING) as writer,
+    ):
         for index in progress(range(count), "writing", total=count):
             part = parts.read(index)
             # One row group per part: readers need not hold more than that.

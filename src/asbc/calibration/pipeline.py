@@ -1,7 +1,6 @@
 """Calibrating a whole file of drivers: chunk by chunk, continued where a run was interrupted."""
 
 import json
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,10 +35,11 @@ def calibrate(job: Job, pairs: PairSet, folder: Path, skipped: dict[str, str]) -
         raise InputError("no driver to calibrate")
     identity = _identity(job, pairs)
     record = folder / RECORD
-    if record.exists():
-        return _earlier(record, identity)
-    started = time.perf_counter()
     parts = Parts(folder / "parts", identity)
+    if record.exists():
+        outcome = _earlier(record, parts.identity)
+        parts.remove()
+        return outcome
     parts.open()
     chunks = np.array_split(np.arange(len(pairs)), -(-len(pairs) // job.settings.chunk))
     todo = [index for index in range(len(chunks)) if not parts.finished(index)]
@@ -47,7 +47,7 @@ def calibrate(job: Job, pairs: PairSet, folder: Path, skipped: dict[str, str]) -
         part = calibrate_chunk(job, pairs.select(chunks[index]), chunks[index])
         parts.write(index, part)
     drivers, seconds, unusable = merge(parts, len(chunks), job, pairs, folder)
-    outcome = Outcome.of(drivers, seconds, skipped | unusable, time.perf_counter() - started)
+    outcome = Outcome.of(drivers, seconds, skipped | unusable)
     replace_text(folder / "summary.txt", outcome.text() + "\n")
     content = {"identity": parts.identity, "outcome": asdict(outcome)}
     replace_text(record, json.dumps(content, indent=2) + "\n")
@@ -74,7 +74,7 @@ def _identity(job: Job, pairs: PairSet) -> dict[str, Any]:
 def _earlier(record: Path, identity: dict[str, Any]) -> Outcome:
     """The outcome of a finished run with this identity; an error if it has another one."""
     content = json.loads(record.read_text())
-    if content["identity"] != json.loads(json.dumps(identity)):
+    if content["identity"] != identity:
         raise InputError(
             f"{record.parent} holds a finished calibration with other data, weights or settings; "
             "give another output= or delete that folder"

@@ -33,17 +33,23 @@ def draws_table(pair_id: list[str], theta: Tensor, prior: Prior) -> pa.Table:
 def summary_columns(theta: Tensor, prior: Prior) -> dict[str, np.ndarray]:
     """Mean, standard deviation and quantiles by parameter, e.g. "v0.mean", each (driver,)."""
     values = theta.double()
-    levels = torch.tensor(list(QUANTILES.values()), dtype=torch.float64)
-    measures = {
-        "mean": values.mean(1),
-        "sd": values.std(1),
-        **dict(zip(QUANTILES, torch.quantile(values, levels, dim=1), strict=True)),
-    }
+    # One sort of contiguous draws: several times faster than torch.quantile along the middle axis.
+    ordered = theta.transpose(1, 2).contiguous().sort(-1).values.double()
+    measures = {"mean": values.mean(1), "sd": values.std(1)}
+    measures |= {name: _quantile(ordered, level) for name, level in QUANTILES.items()}
     return {
         f"{name}.{measure}": value[:, i].numpy()
         for i, name in enumerate(prior.names)
         for measure, value in measures.items()
     }
+
+
+def _quantile(ordered: Tensor, level: float) -> Tensor:
+    """The linearly interpolated quantile along the sorted last axis."""
+    place = level * (ordered.shape[-1] - 1)
+    below = int(place)
+    above = min(below + 1, ordered.shape[-1] - 1)
+    return torch.lerp(ordered[..., below], ordered[..., above], place - below)
 
 
 def long_summary(drivers: pd.DataFrame, prior: Prior) -> pd.DataFrame:
