@@ -95,3 +95,9 @@ def test_the_paper_protocol_is_the_default_of_the_settings() -> None:
     assert paper == replace(EvaluationSettings(), pairs=[])
     assert fast.horizon == paper.horizon and fast.samples < paper.samples
     assert (paper.horizon, paper.stride, paper.max_windows, paper.samples) == (50, 20, 20, 500)
+
+
+@pytest.mark.parametrize("group", ["acquisition", "residual"])
+def test_every_choice_that_labels_a_method_carries_its_name(group: str) -> None:
+    for file in (CONF / group).glob("*.yaml"):
+        assert yaml.safe_load(file.read_text())["name"] == file.stem, file
