@@ -160,7 +160,8 @@ def test_plain_calls_are_refused(make_estimator, box_prior):
 
 
 LARGE_BATCH = """
-import resource, torch
+import resource, sys, torch
+from pathlib import Path
 from functools import partial
 from asbc.posterior import PosteriorEstimator
 from asbc.posterior.encoder import LocalGlobalEncoder
@@ -171,13 +172,20 @@ from asbc.utils.random import stream
 class Prior:
     names, dim = tuple("abcdef"), 6
     def icdf(self, u): return 0.5 + u
-    def contains(self, theta): return ((theta > 0.1) & (theta < 3)).all(-1)
+    def contains(self, theta): return ((theta > 0.4) & (theta < 1.6)).all(-1)
 
 torch.manual_seed(0)
 estimator = PosteriorEstimator(LocalGlobalEncoder(), MaskedAutoregressiveFlow, Softplus(), Prior())
 samples = estimator.sample(torch.randn(1000, 75, 3), 500, stream(0, "large"))
 assert samples.theta.shape == (1000, 500, 6) and bool(Prior().contains(samples.theta).all())
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+assert float(samples.leak_rate.mean()) > 0.1  # redraws take part
+if sys.platform == "linux":
+    # Not ru_maxrss: across fork and exec that includes the size of whoever started the process.
+    status = Path("/proc/self/status").read_text()
+    print(1024 * int(status.partition("VmHWM:")[2].split()[0]))
+else:
+    unit = 1 if sys.platform == "darwin" else 1024
+    print(unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
@@ -186,5 +194,4 @@ def test_a_thousand_drivers_in_one_call_within_two_gigabytes():
         [sys.executable, "-c", LARGE_BATCH], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    unit = 1 if sys.platform == "darwin" else 1024
-    assert int(result.stdout) * unit < 2e9
+    assert int(result.stdout) < 1e9  # the limit is 2 GB; half of it leaves room for other builds

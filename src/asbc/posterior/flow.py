@@ -5,6 +5,7 @@ through `asbc.posterior.packed`, which uses the same weights.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from nflows.distributions.normal import StandardNormal
@@ -21,6 +22,9 @@ from torch import Tensor, nn
 
 from asbc.posterior.dropout import Dropout
 from asbc.posterior.packed import PackedFlow
+
+# Contexts projected at once: each takes 4 kB in the default flow.
+CONTEXTS = 4096
 
 
 class ConditionalFlow(nn.Module):
@@ -50,7 +54,7 @@ class ConditionalFlow(nn.Module):
     @torch.no_grad()
     def log_prob_many(self, u: Tensor, context: Tensor) -> Tensor:
         """log q(u | c) of n points per context, without dropout: (B, n, D), (B, d) -> (B, n)."""
-        return PackedFlow(self.flow, context).log_prob(u)
+        return _in_pieces(self.flow, PackedFlow.log_prob, u, context)
 
     def log_prob_grid(self, u: Tensor, context: Tensor) -> Tensor:
         """log q(u_n | c_b) of all pairs, without dropout: (N, D), (B, d) -> (B, N)."""
@@ -59,7 +63,7 @@ class ConditionalFlow(nn.Module):
     @torch.no_grad()
     def inverse(self, noise: Tensor, context: Tensor) -> Tensor:
         """The samples that base noise maps to: (B, n, D), (B, d) -> (B, n, D)."""
-        return PackedFlow(self.flow, context).inverse(noise)
+        return _in_pieces(self.flow, PackedFlow.inverse, noise, context)
 
 
 class MaskedAutoregressiveFlow(ConditionalFlow):
@@ -139,6 +143,14 @@ class NeuralSplineFlow(ConditionalFlow):
         for transform in transforms:
             _start_near_identity(transform, slice(2 * bins, None))
         super().__init__(transforms, hidden, dropout, dim)
+
+
+def _in_pieces(
+    flow: Flow, method: Callable[[PackedFlow, Tensor], Tensor], points: Tensor, context: Tensor
+) -> Tensor:
+    """A method of the packed flow, for a bounded number of contexts at a time."""
+    pieces = zip(points.split(CONTEXTS), context.split(CONTEXTS), strict=True)
+    return torch.cat([method(PackedFlow(flow, c), p) for p, c in pieces])
 
 
 def _let_context_reach_every_variable(net: MADE) -> None:
