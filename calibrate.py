@@ -44,6 +44,7 @@ def main(cfg: DictConfig) -> None:
     drivers = load_drivers(source, settings.on_error)
     novelty, note = training_novelty(
         model,
+        instantiate(run.config["robust"]),
         instantiate(run.config["data"]),
         drivers.pairs,
         settings.simulated_drivers,

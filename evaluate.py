@@ -28,7 +28,7 @@ def main(cfg: DictConfig) -> None:
     trained = OmegaConf.create(run.config)
     torch.set_num_threads(cfg.threads)
 
-    simulator = instantiate(trained.simulator)
+    training = instantiate(trained.robust)
     estimator = instantiate(trained.estimator)
     selected_round = provenance.load_posterior(estimator, run)
 
@@ -40,7 +40,7 @@ def main(cfg: DictConfig) -> None:
     names = (training_source.description, source.description)
     notes = provenance.notes_on_data(run.config["data"], data, *names, settings.split)
 
-    evaluation = evaluate_posterior(estimator, simulator, pairs, steps, leaders, settings)
+    evaluation = evaluate_posterior(estimator, training, pairs, steps, leaders, settings)
     info = RunInfo(
         method=asbc_label(trained.residual.name, trained.acquisition.name),
         kind="asbc",

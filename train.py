@@ -48,7 +48,7 @@ def main(cfg: DictConfig) -> float:
         splits = instantiate(cfg.data).splits()
         if checkpoint is None:
             write_summary(splits, folder.path)
-        simulator = instantiate(cfg.simulator)
+        simulator = instantiate(cfg.robust)
         torch.manual_seed(key(cfg.seed, "weights"))
         estimator = instantiate(cfg.estimator)
         bank = instantiate(cfg.bank)(splits.train)
@@ -62,9 +62,10 @@ def main(cfg: DictConfig) -> float:
             settings,
             cfg.acquisition.correction,
         )
+        own = loop_callbacks(instantiate(cfg.loop), data, folder)
         trainer = instantiate(
             cfg.trainer,
-            callbacks=[*loop_callbacks(data, folder), *map(instantiate, cfg.callbacks.values())],
+            callbacks=[*own, *map(instantiate, cfg.callbacks.values())],
             logger=[instantiate(logger) for logger in cfg.logger.values()] or False,
             plugins=[AtomicCheckpointIO()],
         )

@@ -53,6 +53,18 @@ def tiny(tiny_pairs) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="session")
+def tiny_stream(tiny) -> list[str]:
+    """Overrides for a stream of 4 chunks of 48 simulations, in batches of 16."""
+    return [
+        *(*tiny, "acquisition=stream", "acquisition.chunk=48", "acquisition.simulations=192"),
+        # What the stream's own file says, and the tiny run above overrides.
+        *("training.rounds=null", "training.max_epochs=1", "training.batch_size=16"),
+        *("training.warmup_simulations=48", "training.pairs_per_round=48"),
+        "training.buffer_capacity=48",
+    ]
+
+
 @pytest.fixture
 def train_here(monkeypatch) -> Callable[[Sequence[str], Path], float]:
     """Run train.py in this process, as Hydra would with these overrides, into a folder."""

@@ -9,12 +9,16 @@ import pytest
 import torch
 
 from asbc.baselines.settings import NutsSettings
+from asbc.calibration.chunk import Job
 from asbc.calibration.importance import log_weights, smooth
 from asbc.calibration.model import Model
 from asbc.calibration.nuts import AutoRefinement
 from asbc.calibration.refinement import NoRefinement, PsisRefinement
+from asbc.calibration.settings import CalibrationSettings
 from asbc.calibration.weighting import Weighting
 from asbc.data.pairset import PairSet
+from asbc.simulator import Simulator
+from asbc.simulator.idm import SumoIDM
 from asbc.utils.checks import InputError
 from asbc.utils.stopwatch import Stopwatch
 
@@ -169,6 +173,24 @@ def test_adapted_evidence_agrees_with_plain_prior_sampling(
 def test_weightings_that_cannot_work_are_refused(field: str, value: int) -> None:
     with pytest.raises(InputError, match=f"refine.weighting.{field}={value}"):
         Weighting(**{field: value})  # type: ignore[arg-type]
+
+
+def test_auto_refuses_a_law_that_nuts_does_not_know(gaussian_model: Model) -> None:
+    ours = gaussian_model.simulator
+    other = Simulator(SumoIDM(), ours.residual, ours.prior, ours.kinematics)
+    with pytest.raises(InputError, match="refine=auto: NUTS knows the IDM only, not SumoIDM"):
+        Job(
+            model=replace(gaussian_model, simulator=other),
+            refinement=AutoRefinement(),
+            settings=CalibrationSettings(),
+        )
+
+
+def test_weights_do_not_undo_what_a_robust_run_allowed_for(gaussian_model: Model) -> None:
+    robust = replace(gaussian_model, robust=True)
+    with pytest.raises(InputError, match="trained with robust contexts"):
+        Job(model=robust, refinement=PsisRefinement(), settings=CalibrationSettings())
+    Job(model=robust, refinement=NoRefinement(), settings=CalibrationSettings())
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from asbc.evaluation.results import data_fingerprint, write_evaluation
 from asbc.evaluation.settings import EvaluationSettings
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Prior
+from asbc.simulator.contexts import ContextSimulator
 from asbc.utils.checks import InputError
 from asbc.utils.random import uniform
 
@@ -71,7 +72,7 @@ def test_files_hold_what_the_design_promises(setting, tmp_path) -> None:
     simulator, pairs = setting
     posterior = PriorPosterior(simulator.prior)
     training = leader_windows(pairs, 75, 25)
-    result = evaluate_posterior(posterior, simulator, pairs, 75, training, SMALL)
+    result = evaluate_posterior(posterior, ContextSimulator(simulator), pairs, 75, training, SMALL)
     write_evaluation(result, tmp_path)
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     table = pd.read_parquet(tmp_path / "windows.parquet")
@@ -151,7 +152,7 @@ def test_warnings_name_undercoverage_leaks_strangers_and_miscalibration(setting)
     wrong = PriorPosterior(simulator.prior, spread=0.01, leak=0.3)
     far = replace(pairs, gap=pairs.gap + 200)
     training = leader_windows(pairs, 75, 25)
-    result = evaluate_posterior(wrong, simulator, far, 75, training, SMALL)
+    result = evaluate_posterior(wrong, ContextSimulator(simulator), far, 75, training, SMALL)
     text = " ".join(result.metrics["warnings"])
     for words in ("overconfident", "30% of the posterior draws", "100% of the drivers (6)"):
         assert words in text

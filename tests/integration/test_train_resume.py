@@ -126,6 +126,20 @@ def test_killed_and_resumed_equals_uninterrupted(point, run_script, tiny, tmp_pa
     assert_same_run(run, uninterrupted)
 
 
+def test_a_killed_stream_goes_on_as_if_nothing_had_happened(run_script, tiny_stream, tmp_path):
+    from asbc.posterior.estimator import PosteriorEstimator
+
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    extra = ["features=actions", "flow=nsf", "robust=drift", "acquisition.lambda_share=0.5"]
+    arguments = [*tiny_stream, *extra]
+    assert run_script("train.py", [*arguments, f"hydra.run.dir={whole}"]) == 0
+    # 3 batches a chunk: in the middle of the third one
+    late = kill_on_call(PosteriorEstimator, "training_step", 8)
+    assert run_script("train.py", [*arguments, f"hydra.run.dir={run}"], late) == -signal.SIGKILL
+    assert run_script("train.py", [f"ckpt_path={run}/checkpoints/last.ckpt"]) == 0
+    assert_same_run(run, whole)
+
+
 def test_resuming_a_finished_run_changes_nothing(run_script, tiny, tmp_path):
     run = tmp_path / "run"
     assert run_script("train.py", [*tiny, f"hydra.run.dir={run}"]) == 0

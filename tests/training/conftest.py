@@ -23,7 +23,7 @@ def build(tiny):
             cfg = compose("train", [*tiny, *overrides])
         OmegaConf.resolve(cfg)
         torch.manual_seed(cfg.seed)
-        simulator = instantiate(cfg.simulator)
+        simulator = instantiate(cfg.robust)
         train = instantiate(cfg.data).splits().train
         size = cfg.acquisition.subset_size
         subset = observed_subset(train, cfg.data.context_steps, size, cfg.seed)

@@ -10,6 +10,7 @@ from torch import Tensor
 from asbc.calibration.comparison import Comparison
 from asbc.calibration.flags import any_flag, flag_columns, readable
 from asbc.calibration.model import Model
+from asbc.calibration.nuts import AutoRefinement
 from asbc.calibration.parts import Part
 from asbc.calibration.refinement import NoRefinement, Refinement
 from asbc.calibration.settings import CalibrationSettings
@@ -18,6 +19,7 @@ from asbc.data.pairset import PairSet
 from asbc.data.windows import EvaluationWindows
 from asbc.evaluation.novelty import Novelty
 from asbc.evaluation.prediction import predict_windows
+from asbc.simulator.idm import IDM
 from asbc.utils.checks import InputError
 from asbc.utils.stopwatch import Stopwatch
 
@@ -43,6 +45,14 @@ class Job:
     comparison: Comparison | None = None
 
     def __post_init__(self) -> None:
+        law = type(self.model.simulator.law)
+        if isinstance(self.refinement, AutoRefinement) and law is not IDM:
+            raise InputError(f"refine=auto: NUTS knows the IDM only, not {law.__name__}; use psis")
+        if self.model.robust and not isinstance(self.refinement, NoRefinement):
+            raise InputError(
+                "refine: the run was trained with robust contexts, and weights by the simulator's "
+                "likelihood would undo that; use refine=none"
+            )
         if self.comparison is None:
             return
         if isinstance(self.refinement, NoRefinement):

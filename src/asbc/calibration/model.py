@@ -17,6 +17,7 @@ from asbc.evaluation.streams import RowStreams
 from asbc.evaluation.trained_run import TrainedRun
 from asbc.posterior import PosteriorEstimator, PosteriorSamples
 from asbc.simulator import Simulator
+from asbc.simulator.contexts import ContextSimulator
 from asbc.utils.random import stream
 
 
@@ -29,12 +30,15 @@ class Model:
         simulator: prior and likelihood that q stands for.
         context_steps: samples of each pair that the posterior is conditioned on.
         residual: name of the residual model, e.g. "matern".
+        robust: whether training allowed for drivers unlike the simulator, so that the simulator's
+            likelihood is not what the posterior stands for.
     """
 
     posterior: PosteriorEstimator
     simulator: Simulator
     context_steps: int
     residual: str
+    robust: bool = False
 
     def contexts(self, pairs: PairSet) -> Tensor:
         """What the posterior of each pair is conditioned on, (pair, step, 3)."""
@@ -72,16 +76,23 @@ def load_model(
     simulator, posterior = build(run.config["simulator"]), build(run.config["estimator"])
     load_posterior(posterior, run)
     steps = context_steps or run.config["data"]["context_steps"]
-    return Model(posterior.eval(), simulator, steps, run.config["residual"]["name"])
+    robust = not build(run.config["robust"]).exact
+    return Model(posterior.eval(), simulator, steps, run.config["residual"]["name"], robust)
 
 
 def training_novelty(
-    model: Model, training_data: DataSource, pairs: PairSet, drivers: int, seed: int
+    model: Model,
+    training: ContextSimulator,
+    training_data: DataSource,
+    pairs: PairSet,
+    drivers: int,
+    seed: int,
 ) -> tuple[Novelty | None, str]:
     """The yardstick of the training simulations, and a note where their data are gone.
 
     Args:
         model: what embeds contexts.
+        training: what simulated them.
         training_data: leaders to simulate behind.
         pairs: stand in where the training data cannot be read.
         drivers: simulated drivers; 0 for no yardstick.
@@ -90,5 +101,5 @@ def training_novelty(
     if not drivers:
         return None, ""
     windows, note = training_windows(training_data, pairs, model.context_steps)
-    simulated = simulate_drivers(model.simulator, windows, drivers, seed)
+    simulated = simulate_drivers(training, windows, drivers, seed)
     return Novelty.fit(model.posterior.encode(simulated.states)), note

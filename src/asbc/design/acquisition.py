@@ -68,13 +68,15 @@ class RandomAcquisition:
     def plan(self, round: int, posterior: PosteriorModel, space: DesignSpace) -> Plan:
         """Fresh draws for as long as they are asked for."""
         rng = stream(space.seed, "acquisition", round)
+        diagnostics = {"alpha": self.windows.schedule[round]}
 
         def take(n: int) -> Pairs:
             candidates = self.proposal.draw(n, round, posterior, space, rng)
+            diagnostics.update(candidates.diagnostics)
             window_id = self.windows.draw(n, round, space.bank, rng)
             return Pairs(candidates.theta, window_id, candidates.log_ratio)
 
-        return Plan(take, {"alpha": self.windows.schedule[round], "lambda": 1.0}, {})
+        return Plan(take, diagnostics, {})
 
 
 class ThetaAcquisition:

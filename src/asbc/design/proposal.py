@@ -1,6 +1,5 @@
 """Where candidates come from: parameters (eq. soft_proposal) and windows (eq. leader_mix)."""
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor
 
 from asbc.design.bank import LeaderBank
+from asbc.design.schedules import Constant, Schedule
 from asbc.design.space import DesignSpace, PosteriorModel
 from asbc.utils.random import uniform
 
@@ -56,8 +56,8 @@ class SoftShrinkProposal:
         samples_per_trajectory: posterior samples each observed trajectory adds to the pool.
     """
 
-    def __init__(self, schedule: Sequence[float], samples_per_trajectory: int) -> None:
-        self.schedule = tuple(schedule)
+    def __init__(self, schedule: Schedule, samples_per_trajectory: int) -> None:
+        self.schedule = schedule
         self.samples_per_trajectory = samples_per_trajectory
 
     def draw(
@@ -86,6 +86,13 @@ class SoftShrinkProposal:
         return Candidates(theta, (log_prior - log_proposal).float(), diagnostics)
 
 
+def constant_shrink(share: float, samples_per_trajectory: int) -> ThetaProposal:
+    """The same mixture in every round; the prior alone needs no posterior samples."""
+    if share == 1:
+        return PriorProposal()
+    return SoftShrinkProposal(Constant(share), samples_per_trajectory)
+
+
 def pool_log_density(
     theta: Tensor, posterior: PosteriorModel, contexts: Tensor, leak_rate: Tensor
 ) -> Tensor:
@@ -103,8 +110,8 @@ class LeaderMixture:
         schedule: alpha_r by round, round 0 first.
     """
 
-    def __init__(self, schedule: Sequence[float]) -> None:
-        self.schedule = tuple(schedule)
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
 
     def draw(self, n: int, round: int, bank: LeaderBank, rng: np.random.Generator) -> Tensor:
         """Ids (n,) of windows drawn independently from the round's mixture."""

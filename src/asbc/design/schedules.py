@@ -1,8 +1,22 @@
 """Schedules: one number per round, round 0 (the warm-up) first."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from asbc.utils.checks import InputError
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same number in every round, for loops whose length is not known ahead."""
+
+    value: float
+
+    def __getitem__(self, round: int) -> float:
+        return self.value
+
+
+Schedule = Sequence[float] | Constant
 
 
 def check_schedule(field: str, schedule: Sequence[float], rounds: int) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from asbc.design.acquisition import Pairs, Plan
 from asbc.design.bank import LeaderBank
 from asbc.design.buffer import Simulations, concatenate
-from asbc.simulator import Simulator
+from asbc.simulator.contexts import ContextSimulator
 from asbc.utils.checks import InputError
 
 
@@ -24,7 +24,7 @@ def simulate_plan(
     plan: Plan,
     n: int,
     round: int,
-    simulator: Simulator,
+    simulator: ContextSimulator,
     bank: LeaderBank,
     rng: np.random.Generator,
     max_tries: int,
@@ -52,7 +52,11 @@ def simulate_plan(
 
 
 def _simulate(
-    pairs: Pairs, round: int, simulator: Simulator, bank: LeaderBank, rng: np.random.Generator
+    pairs: Pairs,
+    round: int,
+    simulator: ContextSimulator,
+    bank: LeaderBank,
+    rng: np.random.Generator,
 ) -> tuple[Simulations, int]:
     windows = bank.windows.take(pairs.window_id)
     rollout = simulator.rollout(pairs.theta, windows.leader_speed, windows.gap, windows.speed, rng)

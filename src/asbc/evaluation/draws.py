@@ -11,6 +11,7 @@ from asbc.data.windows import LeaderWindows
 from asbc.evaluation.streams import RowStreams
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Simulator
+from asbc.simulator.contexts import ContextSimulator
 from asbc.utils.checks import InputError
 from asbc.utils.progress import progress
 from asbc.utils.random import stream
@@ -62,7 +63,7 @@ def sample_contexts(
 
 
 def simulate_drivers(
-    simulator: Simulator, windows: LeaderWindows, count: int, seed: int
+    simulator: Simulator | ContextSimulator, windows: LeaderWindows, count: int, seed: int
 ) -> SimulatedDrivers:
     """`count` drivers from the prior behind random leader windows, none of which collided.
 

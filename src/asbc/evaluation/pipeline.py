@@ -20,6 +20,7 @@ from asbc.evaluation.settings import EvaluationSettings
 from asbc.evaluation.summary import summarise
 from asbc.evaluation.warnings import plain_warnings
 from asbc.simulator import Simulator
+from asbc.simulator.contexts import ContextSimulator
 from asbc.utils.checks import InputError
 
 
@@ -67,7 +68,7 @@ def evaluate_draws(
 
 def evaluate_posterior(
     posterior: AmortizedPosterior,
-    simulator: Simulator,
+    training: ContextSimulator,
     pairs: PairSet,
     context_steps: int,
     training_windows: LeaderWindows,
@@ -77,18 +78,19 @@ def evaluate_posterior(
 
     Args:
         posterior: the trained estimator.
-        simulator: what it was trained on.
+        training: what it was trained on, and the simulator that predicts.
         pairs: observed pairs, the posterior of each conditioned on its first `context_steps`.
         context_steps: samples of context.
         training_windows: leaders to simulate drivers behind for the posterior's own checks.
         settings: protocol and sizes.
     """
     draws = sample_pairs(posterior, pairs, context_steps, settings.samples, settings.seed)
+    simulator = training.simulator
     result = evaluate_draws(simulator, draws.theta, pairs, context_steps, settings)
     result.metrics["posterior"]["leak_rate"] = float(draws.leak_rate.mean())
     if settings.simulated_drivers:
         drivers = simulate_drivers(
-            simulator, training_windows, settings.simulated_drivers, settings.seed
+            training, training_windows, settings.simulated_drivers, settings.seed
         )
         checks = check_posterior(
             posterior, simulator.prior, drivers, settings.posterior_draws, settings.seed

@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from asbc.posterior.features import Features, States
 from asbc.posterior.flow import ConditionalFlow
 from asbc.posterior.members import Member
 from asbc.posterior.posterior import (
@@ -34,6 +35,7 @@ class PosteriorEstimator(pl.LightningModule):
         transform: From unconstrained to physical parameters.
         prior: Sets the parameters' names and number, their scale, and the support of samples.
         learning_rate: Adam's step size.
+        features: What the encoder reads at each step; None: the states.
     """
 
     def __init__(
@@ -43,12 +45,15 @@ class PosteriorEstimator(pl.LightningModule):
         transform: TransformLike,
         prior: PriorLike,
         learning_rate: float = 1e-3,
+        features: Features | None = None,
     ) -> None:
         super().__init__()
         if learning_rate <= 0:
             raise InputError(f"estimator: learning_rate is {learning_rate}, expected > 0")
         density = flow(dim=prior.dim, context_dim=encoder.output_dim)
-        self.posterior = Posterior(encoder, density, transform, prior)
+        self.posterior = Posterior(
+            encoder, density, transform, prior, features or States(encoder.input_dim)
+        )
         # Plain values only: a checkpoint must load with weights_only=True.
         self.save_hyperparameters(
             {"learning_rate": float(learning_rate), "parameter_names": list(prior.names)}

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from asbc.posterior.features import Features
 from asbc.posterior.flow import ConditionalFlow
 from asbc.posterior.sampling import redraw
 from asbc.utils.checks import require_finite, require_shape
@@ -90,9 +91,11 @@ class Posterior(nn.Module):
         flow: ConditionalFlow,
         transform: TransformLike,
         prior: PriorLike,
+        features: Features,
     ) -> None:
         super().__init__()
         self.encoder, self.flow, self.transform, self.prior = encoder, flow, transform, prior
+        self.features = features
         self.register_buffer("input_mean", torch.zeros(encoder.input_dim))
         self.register_buffer("input_std", torch.ones(encoder.input_dim))
         grid = (torch.arange(QUANTILES) + 0.5) / QUANTILES
@@ -102,9 +105,10 @@ class Posterior(nn.Module):
 
     def set_input_scaling(self, states: Tensor) -> None:
         """Standardise inputs by the mean and standard deviation of `states` (N, T, input)."""
-        require_shape("states", states, (None, None, len(self.input_mean)))
         require_finite("states", states)
-        flat = states.reshape(-1, states.shape[-1]).double()
+        inputs, _ = self.features(states, None)
+        require_shape("encoder input", inputs, (None, None, len(self.input_mean)))
+        flat = inputs.reshape(-1, inputs.shape[-1]).double()
         self.input_mean.copy_(flat.mean(0))
         # A constant input carries no scale; leave it as it is.
         self.input_std.copy_(torch.where(flat.std(0) > 1e-6, flat.std(0), 1.0))
@@ -187,7 +191,8 @@ class Posterior(nn.Module):
         return PosteriorSamples(theta, outside.float().mean(1))
 
     def _embed(self, states: Tensor, lengths: Tensor | None) -> Tensor:
-        return self.encoder((states - self.input_mean) / self.input_std, lengths)
+        inputs, lengths = self.features(states, lengths)
+        return self.encoder((inputs - self.input_mean) / self.input_std, lengths)
 
     def _log_prob(
         self, theta: Tensor, context: Tensor, flow: Callable[[Tensor, Tensor], Tensor]

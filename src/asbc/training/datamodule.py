@@ -12,7 +12,7 @@ from asbc.design.buffer import FifoBuffer
 from asbc.design.correction import correction, effective_sample_size, importance_weights
 from asbc.design.simulate import Harvest, simulate_plan
 from asbc.design.space import DesignSpace, PosteriorModel
-from asbc.simulator import Simulator
+from asbc.simulator.contexts import ContextSimulator
 from asbc.training.batches import Batch, Batches
 from asbc.training.settings import LoopSettings
 from asbc.utils.random import key, stream
@@ -36,7 +36,7 @@ class SimulationDataModule(pl.LightningDataModule):
     def __init__(
         self,
         space: DesignSpace,
-        simulator: Simulator,
+        simulator: ContextSimulator,
         acquisition: Acquisition,
         settings: LoopSettings,
         correction_name: str = "none",

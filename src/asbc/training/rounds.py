@@ -79,7 +79,7 @@ class RoundCallback(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Simulate the warm-up unless a checkpoint brought simulations; stop a finished run."""
-        data, estimator = _parts(trainer)
+        data, estimator = parts(trainer)
         if self.finished:
             trainer.should_stop = True
         elif self.epoch_rows and not len(data.buffer):
@@ -91,14 +91,14 @@ class RoundCallback(pl.Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Key this epoch's dropout and batch order."""
-        data, _ = _parts(trainer)
+        data, _ = parts(trainer)
         torch.manual_seed(key(self.seed, "dropout", self.round, self.epoch))
         data.order_key = key(self.seed, "batches", self.round, self.epoch)
         self._epoch_start = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Note the epoch, and close the round if it is over."""
-        data, estimator = _parts(trainer)
+        data, estimator = parts(trainer)
         self.train_seconds += time.perf_counter() - self._epoch_start
         loss = float(trainer.callback_metrics["val/loss"])
         self.epoch_rows.append(
@@ -127,7 +127,7 @@ class RoundCallback(pl.Callback):
             pl_module.load_state_dict(self.best_weights)
 
     def _close_round(self, trainer: pl.Trainer) -> None:
-        data, estimator = _parts(trainer)
+        data, estimator = parts(trainer)
         if not math.isfinite(self.epochs_rule.best) and not self.best_weights:
             raise InputError(
                 "training diverged in the warm-up: no epoch had a finite hold-out loss; lower "
@@ -144,6 +144,9 @@ class RoundCallback(pl.Callback):
         self.round, self.epoch, self.train_seconds = self.round + 1, 0, 0.0
         self.epochs_rule = Patience(self.settings.patience)
         self.design = data.acquire(self.round, estimator)
+        self._renew_optimizers(trainer)
+
+    def _renew_optimizers(self, trainer: pl.Trainer) -> None:
         for optimizer in trainer.optimizers:
             optimizer.state.clear()
 
@@ -212,6 +215,7 @@ def copy_weights(module: torch.nn.Module) -> Weights:
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
-def _parts(trainer: pl.Trainer) -> tuple[SimulationDataModule, PosteriorEstimator]:
+def parts(trainer: pl.Trainer) -> tuple[SimulationDataModule, PosteriorEstimator]:
+    """The trainer's own data module and estimator."""
     data = trainer.datamodule  # type: ignore[attr-defined]
     return cast(SimulationDataModule, data), cast(PosteriorEstimator, trainer.lightning_module)

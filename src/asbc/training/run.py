@@ -3,6 +3,7 @@
 import logging
 import secrets
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytorch_lightning as pl
@@ -36,10 +37,12 @@ def observed_subset(train: PairSet, context_steps: int, size: int, seed: int) ->
     return train.select(chosen).contexts(context_steps)
 
 
-def loop_callbacks(data: SimulationDataModule, folder: RunFolder) -> list[pl.Callback]:
-    """The callbacks that make a fit an active, resumable loop."""
+def loop_callbacks(
+    loop: Callable[..., RoundCallback], data: SimulationDataModule, folder: RunFolder
+) -> list[pl.Callback]:
+    """The callbacks that make a fit a resumable loop of the chosen kind."""
     return [
-        RoundCallback(data.settings, data.space.seed, folder.path),
+        loop(settings=data.settings, seed=data.space.seed, folder=folder.path),
         ResumeCheckpoint(folder.last),
     ]
 

@@ -40,13 +40,28 @@ class LoopSettings:
 
 def validate(config: Mapping[str, Any]) -> LoopSettings:
     """The loop's settings; raises, naming the field, if anything in the config cannot work."""
-    settings = LoopSettings(**config["training"])
+    settings = _loop_settings(config["training"], config["acquisition"])
     check_integer("seed", config["seed"], minimum=0)
     check_integer("threads", config["threads"], minimum=1)
     _check_acquisition(config["acquisition"], settings)
     _check_bank(config["bank"], config["acquisition"], settings)
     _check_context(config["data"])
     return settings
+
+
+def _loop_settings(training: Mapping[str, Any], acquisition: Mapping[str, Any]) -> LoopSettings:
+    """The settings as given; a stream's rounds are the chunks that its budget pays for."""
+    if "chunk" not in acquisition:
+        return LoopSettings(**training)
+    for name in ("chunk", "simulations"):
+        check_integer(f"acquisition.{name}", acquisition[name], minimum=1)
+    if training["rounds"] is not None:
+        raise InputError(
+            f"training.rounds={training['rounds']}; a stream is as long as its budget says, set "
+            "acquisition.simulations or acquisition.minutes"
+        )
+    rounds = max(1, round(acquisition["simulations"] / acquisition["chunk"])) - 1
+    return LoopSettings(**{**training, "rounds": rounds, "min_rounds": rounds})
 
 
 def _check_acquisition(acquisition: Mapping[str, Any], settings: LoopSettings) -> None:
@@ -64,6 +79,11 @@ def _check_acquisition(acquisition: Mapping[str, Any], settings: LoopSettings) -
     for name in ("tau_leader", "tau_theta", "uncertainty_epsilon", "neighbour_epsilon"):
         if name in acquisition:
             check_number(f"acquisition.{name}", acquisition[name], above=0)
+    for name in ("lambda_share", "alpha_share"):
+        if name in acquisition:
+            check_schedule(f"acquisition.{name}", [acquisition[name]], rounds=0)
+    if acquisition.get("minutes") is not None:
+        check_number("acquisition.minutes", acquisition["minutes"], above=0)
     if "gamma" in acquisition:
         check_number("acquisition.gamma", acquisition["gamma"], minimum=0)
     if "candidates" in acquisition:

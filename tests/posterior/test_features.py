@@ -1,0 +1,46 @@
+"""What the encoder reads."""
+
+import pytest
+import torch
+
+from asbc.posterior.features import States, StatesAndActions
+from asbc.utils.checks import InputError
+
+DT = 0.5
+
+
+def test_states_are_left_alone():
+    states = torch.randn(2, 5, 3)
+    inputs, lengths = States()(states, None)
+    assert inputs is states and lengths is None
+
+
+def test_actions_are_those_of_the_equations_of_motion():
+    generator = torch.Generator().manual_seed(0)
+    own = torch.randn(4, 9, generator=generator, dtype=torch.float64)
+    leader = torch.randn(4, 9, generator=generator, dtype=torch.float64)
+    start = torch.full((4, 1), 10.0, dtype=torch.float64)
+    speed = torch.cat([start, start + DT * own.cumsum(1)], 1)
+    ahead = torch.cat([start, start + DT * leader.cumsum(1)], 1)
+    gap = torch.linspace(1, 30, 40, dtype=torch.float64).view(4, 10)
+    inputs, _ = StatesAndActions(DT)(torch.stack([gap, speed, speed - ahead], -1), None)
+    expected = torch.stack(
+        [gap[:, :-1], speed[:, :-1], (speed - ahead)[:, :-1], own, leader, gap[:, :-1].log()], -1
+    )
+    assert inputs.shape == (4, 9, StatesAndActions.size)
+    torch.testing.assert_close(inputs, expected)
+
+
+def test_padding_reaches_no_valid_step():
+    features = StatesAndActions(DT)
+    states, padded = torch.rand(2, 6, 3), torch.full((2, 9, 3), torch.nan)
+    padded[:, :6] = states
+    inputs, _ = features(states, None)
+    with_padding, lengths = features(padded, torch.tensor([6, 6]))
+    assert lengths.tolist() == [5, 5]
+    assert torch.equal(with_padding[:, :5], inputs)
+
+
+def test_other_states_are_refused():
+    with pytest.raises(InputError, match="states"):
+        StatesAndActions(DT)(torch.rand(2, 6, 4), None)
