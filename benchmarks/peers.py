@@ -1,0 +1,93 @@
+"""Training of our estimator and of sbi's NPE on the same simulations, for the benchmarks."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from asbc.posterior import PosteriorEstimator
+from asbc.posterior.posterior import PosteriorSamples
+from asbc.simulator import Prior
+from asbc.utils.random import stream
+
+BATCH, VALIDATION_SHARE = 128, 0.1
+
+
+def train_ours(
+    estimator: PosteriorEstimator,
+    theta: Tensor,
+    states: Tensor,
+    epochs: int,
+    learning_rate: float = 2e-3,
+) -> None:
+    """Maximum likelihood, one cycle of step sizes; a tenth of the data chooses the epoch."""
+    held = int(VALIDATION_SHARE * len(theta))
+    estimator.set_input_scaling(states)
+    optimizer = estimator.configure_optimizers()
+    steps = epochs * -(-(len(theta) - held) // BATCH)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps)
+    best, weights = float("inf"), estimator.state_dict()
+    for epoch in range(epochs):
+        estimator.train()
+        order = stream(0, "order", epoch).permutation(len(theta) - held) + held
+        for rows in torch.from_numpy(order).split(BATCH):
+            loss = -estimator.posterior.training_log_prob(theta[rows], states[rows]).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(estimator.parameters(), 5.0)
+            optimizer.step()
+            cycle.step()
+        value = -float(estimator.log_prob(theta[:held], states[:held]).mean())
+        if value < best:
+            best, weights = value, copy.deepcopy(estimator.state_dict())
+    estimator.load_state_dict(weights)
+    estimator.eval()
+
+
+class _NoTracker:
+    """Keeps sbi from writing TensorBoard files into the working folder."""
+
+    log_dir = ""
+
+    def log_metric(self, *_: Any, **__: Any) -> None:
+        """Nothing."""
+
+    log_metrics = log_params = add_figure = flush = log_metric
+
+
+class SbiPosterior:
+    """sbi's NPE with a MAF of our flow's sizes and the given embedding; the rest is its default.
+
+    Args:
+        prior: sets the support; sbi redraws samples outside it.
+        embedding: from trajectories to context vectors.
+    """
+
+    def __init__(self, prior: Prior, embedding: nn.Module) -> None:
+        from sbi.inference import NPE
+        from sbi.neural_nets import posterior_nn
+        from sbi.utils import BoxUniform
+
+        density = posterior_nn(
+            "maf", hidden_features=64, num_transforms=5, embedding_net=embedding
+        )
+        self.trainer = NPE(
+            BoxUniform(prior.low, prior.high),
+            density,
+            show_progress_bars=False,
+            tracker=_NoTracker(),
+        )
+        self.posterior: Any = None
+
+    def train(self, theta: Tensor, states: Tensor, max_epochs: int, **options: Any) -> int:
+        """Train with sbi's defaults; returns the epochs it took."""
+        self.trainer.append_simulations(theta, states)
+        density = self.trainer.train(max_num_epochs=max_epochs, **options)
+        self.posterior = self.trainer.build_posterior(density)
+        return self.trainer.summary["epochs_trained"][-1]
+
+    def sample(self, states: Tensor, n: int, rng: object) -> PosteriorSamples:
+        """n draws for each trajectory, with torch's own generator."""
+        draws = self.posterior.sample_batched((n,), x=states, show_progress_bars=False)
+        return PosteriorSamples(draws.transpose(0, 1), torch.zeros(len(states)))

@@ -1,0 +1,123 @@
+"""How close an amortized posterior is to the exact one, on simulated drivers.
+
+The trajectory likelihood is tractable, so NUTS gives the exact posterior of a simulated driver. It
+costs seconds per driver and does not depend on the network: it is kept in a file, and scoring a
+network against it costs a forward pass and a few small classifiers.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from asbc.baselines.agreement import agreement
+from asbc.baselines.method import require_extra, take_draws
+from asbc.baselines.settings import NutsSettings
+from asbc.data.pairset import PairSet
+from asbc.data.windows import LeaderWindows
+from asbc.evaluation.draws import (
+    AmortizedPosterior,
+    SimulatedDrivers,
+    sample_contexts,
+    simulate_drivers,
+)
+from asbc.simulator import Simulator
+from asbc.utils.random import key, stream
+
+
+class ExactPosteriors(NamedTuple):
+    """Simulated drivers, each with draws of its exact posterior."""
+
+    theta: Tensor  # (driver, dim), what each driver was simulated with
+    states: Tensor  # (driver, steps, 3)
+    draws: Tensor  # (driver, draw, dim)
+    converged: Tensor  # (driver,) bool, whether its chains passed r-hat and sample size
+
+    @property
+    def drivers(self) -> list[str]:
+        """Names of the drivers."""
+        return [f"driver {i}" for i in range(len(self.theta))]
+
+
+def exact_posteriors(
+    simulator: Simulator,
+    windows: LeaderWindows,
+    count: int = 20,
+    draws: int = 1000,
+    seed: int = 0,
+    nuts: NutsSettings | None = None,
+) -> ExactPosteriors:
+    """Drivers from the prior behind random leader windows, with their exact posteriors.
+
+    Args:
+        simulator: prior and likelihood.
+        windows: leaders; take held-out ones, and windows as long as the contexts.
+        count: drivers.
+        draws: draws kept of each posterior.
+        seed: of drivers and chains.
+        nuts: sampler settings; None for the defaults.
+    """
+    require_extra()
+    from asbc.baselines import driver_models, inference
+
+    nuts = nuts or NutsSettings()
+    simulated = simulate_drivers(simulator, windows, count, key(seed, "exact posteriors"))
+    pairs = _as_pairs(simulated, simulator.dt)
+    steps = simulated.states.shape[1]
+    chains = driver_models.driver_posteriors(simulator, pairs, steps, nuts, seed, count)
+    names = simulator.parameter_names
+    verdict = inference.check(inference.driver_data(chains, names, pairs.pair_id), nuts)
+    failed = set(verdict.drivers_not_converged)
+    return ExactPosteriors(
+        *simulated,
+        take_draws(driver_models.draws_of(chains), draws).transpose(0, 1).contiguous(),
+        torch.tensor([name not in failed for name in pairs.pair_id]),
+    )
+
+
+def load(path: Path) -> ExactPosteriors:
+    """What `save` wrote."""
+    return ExactPosteriors(**torch.load(path, weights_only=True))
+
+
+def save(exact: ExactPosteriors, path: Path) -> None:
+    """Keep the drivers and their draws in a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(exact._asdict(), path)
+
+
+def closeness(
+    posterior: AmortizedPosterior, exact: ExactPosteriors, names: tuple[str, ...], seed: int = 0
+) -> pd.DataFrame:
+    """A row per driver: C2ST, interval overlap and standardised mean error of each parameter.
+
+    Args:
+        posterior: of the same simulator.
+        exact: drivers and their exact posteriors.
+        names: of the parameters.
+        seed: of the posterior's draws and of the classifiers.
+    """
+    drivers, n = exact.drivers, exact.draws.shape[1]
+    sampled = sample_contexts(posterior, exact.states, drivers, n, seed)
+    return agreement(exact.draws, sampled.theta, names, drivers, stream(seed, "closeness"))
+
+
+def _as_pairs(simulated: SimulatedDrivers, dt: float) -> PairSet:
+    """The drivers as data; the likelihood takes accelerations from the speeds."""
+    gap, speed, approach_rate = simulated.states.unbind(-1)
+    count, steps = gap.shape
+    names = tuple(f"simulated/{i}" for i in range(count))
+    return PairSet(
+        pair_id=names,
+        follower=names,
+        recording=("simulated",) * count,
+        follower_class=("car",) * count,
+        dt=dt,
+        offsets=torch.arange(count + 1) * steps,
+        gap=gap.flatten(),
+        speed=speed.flatten(),
+        leader_speed=(speed - approach_rate).flatten(),
+        acceleration=torch.zeros(count * steps),
+    )

@@ -1,0 +1,100 @@
+"""Exact posteriors of simulated drivers, and the distance of other posteriors from them."""
+
+import numpy as np
+import pytest
+import torch
+
+from asbc.baselines.exact import (
+    ExactPosteriors,
+    _as_pairs,
+    closeness,
+    exact_posteriors,
+    load,
+    save,
+)
+from asbc.baselines.settings import NutsSettings
+from asbc.calibration.adaptive import adapt
+from asbc.calibration.importance import log_joint, smooth
+from asbc.data.windows import LeaderWindows
+from asbc.evaluation.draws import simulate_drivers
+from asbc.posterior.posterior import PosteriorSamples
+from asbc.utils.random import standard_normal, stream
+
+both_residuals = pytest.mark.parametrize("residual", ["gaussian", "matern"])
+
+
+@pytest.fixture
+def windows() -> LeaderWindows:
+    """Leaders that slow down and speed up, followers at a plausible distance."""
+    rng = np.random.default_rng(0)
+    phase = torch.from_numpy(rng.uniform(0, 6, (40, 1))).float()
+    leader = 9 + 5 * torch.sin(0.1 * torch.arange(75) + phase)
+    place = torch.arange(40)
+    return LeaderWindows(leader, 8 + 1.5 * leader[:, 0], leader[:, 0], place, 0 * place)
+
+
+@both_residuals
+def test_sampler_sees_the_simulators_likelihood(simulators, windows, residual):
+    """Differences over theta: the JAX likelihood leaves out nothing that depends on it."""
+    from asbc.baselines.likelihood import TrajectoryLikelihood
+    from asbc.baselines.statistics import statistics
+    from asbc.baselines.transitions import transitions
+
+    simulator = simulators[residual]
+    drivers = simulate_drivers(simulator, windows, 5, seed=0)
+    data = statistics(simulator, transitions(simulator, _as_pairs(drivers, simulator.dt)))
+    theirs = TrajectoryLikelihood.of(simulator)(drivers.theta.double().numpy(), data)
+    ours = simulator.log_likelihood(drivers.theta, drivers.states)
+    np.testing.assert_allclose(np.asarray(theirs), ours.numpy(), rtol=1e-4, atol=1e-3)
+
+
+class Gaussian:
+    """The same Gaussian for every trajectory."""
+
+    def __init__(self, shift: float) -> None:
+        self.shift = shift
+
+    def sample(self, states, n, rng):
+        theta = standard_normal(rng, len(states), n, 3)
+        theta[..., 0] += self.shift
+        return PosteriorSamples(theta, torch.zeros(len(states)))
+
+
+def test_closeness_and_file(tmp_path):
+    draws = standard_normal(stream(0, "exact"), 4, 800, 3)
+    exact = ExactPosteriors(torch.zeros(4, 3), torch.zeros(4, 9, 3), draws, torch.ones(4) > 0)
+    save(exact, tmp_path / "new" / "exact.pt")
+    for mine, read in zip(exact, load(tmp_path / "new" / "exact.pt"), strict=True):
+        assert torch.equal(mine, read)
+    alike = closeness(Gaussian(0), exact, ("a", "b", "c"))
+    apart = closeness(Gaussian(2), exact, ("a", "b", "c"))
+    assert alike["c2st"].mean() < 0.55
+    # Two unit normals two deviations apart: the best classifier is right Phi(1) = 0.84 of times.
+    assert apart["c2st"].mean() == pytest.approx(0.841, abs=0.03)
+    np.testing.assert_allclose(apart["shift_a"], 2, atol=0.2)
+    assert apart["shift_b"].abs().max() < 0.2
+
+
+@pytest.mark.slow
+@both_residuals
+def test_exact_posteriors_agree_with_importance_sampling(simulators, windows, residual):
+    """NUTS against adapted importance sampling with torch's likelihood: two separate codes."""
+    simulator = simulators[residual]
+    exact = exact_posteriors(simulator, windows, 6, 1000, nuts=NutsSettings(draws=500))
+    assert bool(exact.converged.all()) and bool(simulator.prior.contains(exact.theta).all())
+    n, rng = 4000, stream(0, "proposals")
+    theta = simulator.prior.sample(6 * n, rng).view(6, n, -1)
+    weight = log_joint(simulator, theta, exact.states) - simulator.prior.log_prob(theta.double())
+    for _ in range(12):
+        theta, weight = adapt(simulator, theta, weight, exact.states, rng)
+    found = smooth(weight, torch.zeros(6))
+    reliable = (found.k_hat < 0.7) & (found.effective_draws > 400)
+    assert int(reliable.sum()) >= 4
+    share = found.weights[..., None]
+    mean = (share * theta).sum(1)
+    spread = (share * (theta - mean[:, None]).square()).sum(1).sqrt()
+    # 400 effective draws on either side: a standard error of 0.07 in these units.
+    shift = ((exact.draws.mean(1) - mean) / spread)[reliable]
+    ratio = (exact.draws.std(1) / spread).log()[reliable]
+    assert float(shift.abs().max()) < 0.3
+    assert float(ratio.abs().max()) < 0.3
