@@ -5,7 +5,8 @@ Score finished runs, a row each:
     python benchmarks/bench_exact_posterior.py --run RUN_DIR [RUN_DIR ...]
 
 Compare our estimator with the `sbi` package's NPE, both trained on the same simulations, with the
-same encoder and a MAF of the same sizes (needs sbi: the extra `benchmarks`):
+same encoder, the same inputs to it and a MAF of the same sizes (needs sbi: the extra
+`benchmarks`); ours with `transform=bounded`, sbi with its defaults:
 
     python benchmarks/bench_exact_posterior.py --residual gaussian --simulations 4000
 
@@ -105,8 +106,8 @@ def score_runs(folders: list[str], drivers: int, cache: Path) -> list[dict[str, 
 
 def compare(arguments: argparse.Namespace) -> list[dict[str, str]]:
     """The prior, our estimator and sbi's on the same simulations."""
-    overrides = [f"residual={arguments.residual}", "transform=bounded"]
-    overrides += ["encoder.dropout=0.05", "flow.dropout=0.05"]
+    overrides = [f"residual={arguments.residual}", f"features={arguments.features}"]
+    overrides += ["transform=bounded", "encoder.dropout=0.05", "flow.dropout=0.05"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("train", overrides)
     config: Any = OmegaConf.to_container(composed, resolve=True)
@@ -129,7 +130,7 @@ def compare(arguments: argparse.Namespace) -> list[dict[str, str]]:
         if arguments.without_sbi:
             continue
         torch.manual_seed(arguments.seed)
-        theirs = SbiPosterior(prior, instantiate(config["encoder"]))
+        theirs = SbiPosterior(prior, instantiate(config["encoder"]), ours.posterior.features)
         start = time.process_time()
         took = theirs.train(theta, states, 2 * epochs)
         seconds = time.process_time() - start
@@ -143,6 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", nargs="+", help="run folders of train.py to score")
     parser.add_argument("--residual", default="gaussian", choices=("gaussian", "matern"))
+    parser.add_argument("--features", default="actions", choices=("states", "actions"))
     parser.add_argument("--simulations", nargs="+", type=int, default=[4000])
     parser.add_argument("--updates", type=int, default=1200, help="optimiser steps of ours")
     parser.add_argument("--seed", type=int, default=0, help="of the networks' first weights")

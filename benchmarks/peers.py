@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from asbc.posterior import PosteriorEstimator
+from asbc.posterior.features import Features, States
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Prior
 from asbc.utils.random import stream
@@ -62,9 +63,12 @@ class SbiPosterior:
     Args:
         prior: sets the support; sbi redraws samples outside it.
         embedding: from trajectories to context vectors.
+        features: what the embedding reads of a trajectory; None: the states.
     """
 
-    def __init__(self, prior: Prior, embedding: nn.Module) -> None:
+    def __init__(
+        self, prior: Prior, embedding: nn.Module, features: Features | None = None
+    ) -> None:
         from sbi.inference import NPE
         from sbi.neural_nets import posterior_nn
         from sbi.utils import BoxUniform
@@ -78,16 +82,18 @@ class SbiPosterior:
             show_progress_bars=False,
             tracker=_NoTracker(),
         )
+        self.features = features or States()
         self.posterior: Any = None
 
     def train(self, theta: Tensor, states: Tensor, max_epochs: int, **options: Any) -> int:
         """Train with sbi's defaults; returns the epochs it took."""
-        self.trainer.append_simulations(theta, states)
+        self.trainer.append_simulations(theta, self.features(states, None)[0])
         density = self.trainer.train(max_num_epochs=max_epochs, **options)
         self.posterior = self.trainer.build_posterior(density)
         return self.trainer.summary["epochs_trained"][-1]
 
     def sample(self, states: Tensor, n: int, rng: object) -> PosteriorSamples:
         """n draws for each trajectory, with torch's own generator."""
-        draws = self.posterior.sample_batched((n,), x=states, show_progress_bars=False)
+        x, _ = self.features(states, None)
+        draws = self.posterior.sample_batched((n,), x=x, show_progress_bars=False)
         return PosteriorSamples(draws.transpose(0, 1), torch.zeros(len(states)))
