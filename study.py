@@ -4,10 +4,15 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
+
+if TYPE_CHECKING:
+    from asbc.study.plan import Run, Step
 
 ROOT = Path(__file__).parent
 
@@ -17,7 +22,6 @@ def main(cfg: DictConfig) -> None:
     """Train and evaluate what is left, then write the report over all runs."""
     from asbc.study.plan import Overrides, Step, plan_study
     from asbc.study.runner import run_study
-    from asbc.training.folder import quoted
     from asbc.utils.checks import InputError
 
     given = OmegaConf.to_container(cfg, resolve=True)
@@ -42,6 +46,18 @@ def main(cfg: DictConfig) -> None:
         folder, given["variants"], given["baselines"], given["seeds"], shared, given["only"]
     )
     failures = run_study(runs, cfg.jobs, execute)
+    code = 0 if shared.evaluate is None else write_report(runs, folder, execute)
+    if failures or code:
+        where = "".join(f"\n  {failure.step.name}: see {failure.log}" for failure in failures)
+        raise InputError(f"{len(failures)} runs failed; the same command tries them again{where}")
+
+
+def write_report(
+    runs: "Sequence[Run]", folder: Path, execute: "Callable[[Step, Path], int]"
+) -> int:
+    """The report over all runs; returns the exit code of `report.py`."""
+    from asbc.study.plan import Step
+    from asbc.training.folder import quoted
 
     everything = "[" + ",".join(quoted(run.folder) for run in runs) + "]"
     report = Step(
@@ -49,9 +65,7 @@ def main(cfg: DictConfig) -> None:
     )
     code = execute(report, folder / "report.out")
     logging.info("report: %s", folder / "report" / "report.html" if not code else "see report.out")
-    if failures or code:
-        where = "".join(f"\n  {failure.step.name}: see {failure.log}" for failure in failures)
-        raise InputError(f"{len(failures)} runs failed; the same command tries them again{where}")
+    return code
 
 
 if __name__ == "__main__":

@@ -5,10 +5,16 @@ from asbc.design.acquisition import Pairs, Plan, RandomAcquisition
 from asbc.design.bank import LeaderBank
 from asbc.design.proposal import LeaderMixture, PriorProposal
 from asbc.design.simulate import simulate_plan
+from asbc.simulator.contexts import ContextSimulator
 from asbc.utils.checks import InputError
 from asbc.utils.random import stream
 
 STEPS = 20
+
+
+@pytest.fixture
+def contexts(simulator):
+    return ContextSimulator(simulator)
 
 
 def random_plan(space, posterior, round=1):
@@ -17,9 +23,11 @@ def random_plan(space, posterior, round=1):
     )
 
 
-def test_simulations_are_the_simulators_rollouts_of_the_planned_pairs(space, posterior, simulator):
+def test_simulations_are_the_simulators_rollouts_of_the_planned_pairs(
+    space, posterior, simulator, contexts
+):
     harvest = simulate_plan(
-        random_plan(space, posterior), 50, 1, simulator, space.bank, stream(0, "s"), 20
+        random_plan(space, posterior), 50, 1, contexts, space.bank, stream(0, "s"), 20
     )
     pairs = random_plan(space, posterior).take(50)
     windows = space.bank.windows.take(pairs.window_id)
@@ -43,7 +51,7 @@ def closing_bank(pairs, closing):
     return LeaderBank(pairs, STEPS, stride=STEPS, synthetic_cap=0)
 
 
-def test_collisions_are_replaced_by_the_plans_next_pairs(space, simulator, pair_maker):
+def test_collisions_are_replaced_by_the_plans_next_pairs(space, contexts, pair_maker):
     bank = closing_bank(pair_maker(20, STEPS), closing=10)
     order = iter(range(20))
 
@@ -52,13 +60,13 @@ def test_collisions_are_replaced_by_the_plans_next_pairs(space, simulator, pair_
         theta = space.prior.icdf(torch.full((n, 6), 0.5))
         return Pairs(theta, window_id, torch.zeros(n))
 
-    harvest = simulate_plan(Plan(take, {}, {}), 5, 2, simulator, bank, stream(0, "s"), 20)
+    harvest = simulate_plan(Plan(take, {}, {}), 5, 2, contexts, bank, stream(0, "s"), 20)
     assert harvest.simulations.window_id.tolist() == [10, 11, 12, 13, 14]
     assert harvest.redraws == 10
     assert (harvest.simulations.states[..., 0] > 0).all()
 
 
-def test_hopeless_simulations_end_in_an_error_not_a_hang(space, simulator, pair_maker):
+def test_hopeless_simulations_end_in_an_error_not_a_hang(space, contexts, pair_maker):
     bank = closing_bank(pair_maker(20, STEPS), closing=20)
 
     def take(n):
@@ -66,4 +74,15 @@ def test_hopeless_simulations_end_in_an_error_not_a_hang(space, simulator, pair_
         return Pairs(theta, torch.zeros(n, dtype=torch.int64), torch.zeros(n))
 
     with pytest.raises(InputError, match="round 3: 4 of 4 simulations still collide.*max_tries"):
-        simulate_plan(Plan(take, {}, {}), 4, 3, simulator, bank, stream(0, "s"), 3)
+        simulate_plan(Plan(take, {}, {}), 4, 3, contexts, bank, stream(0, "s"), 3)
+
+
+def test_a_drifting_driver_is_to_be_inferred_as_it_is_later(space, posterior, simulator, contexts):
+    def harvest(source):
+        plan = random_plan(space, posterior)
+        return simulate_plan(plan, 50, 1, source, space.bank, stream(0, "s"), 20).simulations
+
+    now, later = harvest(contexts), harvest(ContextSimulator(simulator, drift=0.1))
+    assert torch.equal(now.states, later.states)  # what was driven is the same
+    change = torch.log(later.theta / now.theta)[:, :5]
+    assert 0.05 < float(change.std()) < 0.15

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scipy import stats
 
 from asbc.simulator.contexts import ContextSimulator
 from asbc.utils.checks import InputError
@@ -49,24 +50,32 @@ def test_measurement_errors_have_their_sizes_and_are_consistent(roll):
     assert float((torch.corrcoef(table) - torch.eye(3)).abs().max()) < 0.02
 
 
-def test_drift_is_log_normal_and_stays_in_the_box(roll, simulator, monkeypatch):
-    seen = {}
-    rollout = type(simulator).rollout
+def test_drift_is_a_truncated_log_normal_about_theta(simulator):
+    prior = simulator.prior
+    theta = prior.icdf(torch.full((1, simulator.dim), 0.5)).float().expand(COUNT, -1)
+    sizes = [0.1] * 5 + [0.2]
+    later = ContextSimulator(simulator, 0.1, 0.2).later(theta, stream(0, "drift"))
+    change = torch.log(later / theta).double()
+    assert change.std(0).tolist() == pytest.approx(sizes, rel=0.05)
+    assert float((change.mean(0) / torch.tensor(sizes)).abs().max()) < 4 / COUNT**0.5
+    # Where the box is near, against scipy.
+    wide = ContextSimulator(simulator, 2.0, 2.0).later(theta, stream(0, "drift"))
+    assert bool(prior.contains(wide).all())
+    for i in range(simulator.dim):
+        bounds = [float(torch.log(b[i] / theta[0, i])) / 2 for b in (prior.low, prior.high)]
+        exact = stats.truncnorm(*bounds, scale=2.0)
+        assert stats.kstest(torch.log(wide / theta)[:, i].numpy(), exact.cdf).pvalue > 1e-3
 
-    def spy(self, theta, *args, **kwargs):
-        seen["theta"] = theta
-        return rollout(self, theta, *args, **kwargs)
 
-    monkeypatch.setattr(type(simulator), "rollout", spy)
-    roll(drift=0.1)
-    centre = simulator.prior.icdf(torch.full((1, simulator.dim), 0.5))
-    ratio = torch.log(seen["theta"] / centre)
-    assert ratio.std(0).tolist() == pytest.approx([0.1] * simulator.dim, rel=0.05)
-    roll(drift=5.0)
-    assert bool(simulator.prior.contains(seen["theta"]).all())
+def test_no_drift_leaves_parameters_alone(simulator):
+    theta = simulator.prior.sample(10, stream(0, "theta"))
+    assert torch.equal(ContextSimulator(simulator).later(theta, stream(0, "drift")), theta)
+    law_only = ContextSimulator(simulator, drift=0.1).later(theta, stream(0, "drift"))
+    assert torch.equal(law_only[:, 5:], theta[:, 5:])
+    assert not bool((law_only[:, :5] == theta[:, :5]).any())
 
 
-@pytest.mark.parametrize("name", ["drift", "gap_noise", "speed_noise"])
+@pytest.mark.parametrize("name", ["drift", "residual_drift", "gap_noise", "speed_noise"])
 def test_sizes_below_zero_are_refused(simulator, name):
     with pytest.raises(InputError, match=f"robust.{name}=-1"):
         ContextSimulator(simulator, **{name: -1})

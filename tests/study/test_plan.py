@@ -50,17 +50,31 @@ def test_plans_that_make_no_sense_are_refused(variants, seeds, message):
         plan_study(Path("out"), variants, {"c": []}, seeds, Overrides())
 
 
-SCALES = sorted(path.stem for path in (CONF / "scale").glob("*.yaml"))
+SCALES = {
+    "study": ["small", "paper"],
+    "comparison": ["paper"],
+    "design": ["design_small", "design_large"],
+}
+
+
+def test_a_study_may_only_train():
+    run = plan_study(Path("o"), {"a": []}, {}, [0], Overrides(evaluate=None))[0]
+    assert [step.name for step in run.steps] == ["train"]
+
+
+def test_every_scale_belongs_to_a_study():
+    files = {path.stem for path in (CONF / "scale").glob("*.yaml")}
+    assert files == {scale for scales in SCALES.values() for scale in scales}
 
 
 def test_every_command_of_the_studies_composes():
     with initialize_config_dir(str(CONF), version_base="1.3"):
         commands = {}
-        for scale in SCALES:
-            cfg = compose("study", [f"scale={scale}"])
+        for root, scale in ((root, scale) for root in SCALES for scale in SCALES[root]):
+            cfg = compose(root, [f"scale={scale}"])
             shared = Overrides(cfg.scale.train, cfg.scale.evaluate, cfg.scale.baseline)
             # All variants at one scale, one of them at the others: composing takes its time.
-            only = None if scale == "small" else ["matern", "b_idm"]
+            only = ["matern", "b_idm"] if scale == "paper" else cfg.only
             runs = plan_study(Path("o"), cfg.variants, cfg.baselines, [0], shared, only)
             for step in (step for run in runs for step in run.steps):
                 given = [text for text in step.arguments if not text.startswith(PLACES)]

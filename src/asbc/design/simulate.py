@@ -64,7 +64,7 @@ def _simulate(
     usable: Tensor = ~rollout.collided & torch.isfinite(states).all(dim=2).all(dim=1)
     kept = int(usable.sum())
     return Simulations(
-        theta=pairs.theta[usable],
+        theta=simulator.later(pairs.theta, rng)[usable],
         states=states[usable],
         window_id=pairs.window_id[usable],
         round=torch.full((kept,), round),

@@ -78,6 +78,8 @@ def simulate_drivers(
         rollout = simulator.rollout(
             candidate, window.leader_speed, window.gap, window.speed, rng, check=False
         )
+        if isinstance(simulator, ContextSimulator):
+            candidate = simulator.later(candidate, rng)
         theta.append(candidate[~rollout.collided])
         states.append(rollout.states[~rollout.collided])
         found += len(theta[-1])

@@ -30,7 +30,7 @@ class Overrides:
     """Arguments that all runs of a study share, by entry point."""
 
     train: Sequence[str] = ()
-    evaluate: Sequence[str] = ()
+    evaluate: Sequence[str] | None = ()  # None: train only
     baseline: Sequence[str] = ()
 
 
@@ -69,14 +69,17 @@ def plan_study(
         if only is not None and name not in only:
             continue
         folder = output / name / f"seed{seeds[0]}"
-        arguments = (*shared.baseline, *shared.evaluate, *own, f"seed={seeds[0]}", _into(folder))
-        runs.append(Run(folder, (Step("baseline", "baseline.py", arguments),)))
+        arguments = [*shared.baseline, *(shared.evaluate or ()), *own]
+        arguments += [f"seed={seeds[0]}", _into(folder)]
+        runs.append(Run(folder, (Step("baseline", "baseline.py", tuple(arguments)),)))
     return runs
 
 
 def _trained(folder: Path, overrides: Sequence[str], shared: Overrides) -> Run:
     # A run that was killed goes on from its own last checkpoint.
     train = Step("train", "train.py", (*overrides, _into(folder), f"ckpt_path={LAST}"))
+    if shared.evaluate is None:
+        return Run(folder, (train,))
     evaluate = Step("evaluate", "evaluate.py", (f"run={quoted(folder)}", *shared.evaluate))
     return Run(folder, (train, evaluate))
 
