@@ -14,15 +14,13 @@ Drivers come from the prior and follow leaders of the data's test split. Their e
 (NUTS) are computed once and kept below `--cache`, by simulator and data. The table has the C2ST
 accuracy (mean and worst over drivers; 0.5: alike, 1: distinct) and, by parameter, the mean
 absolute error of the posterior mean in standard deviations of the exact posterior. 1000 draws have
-errors of about 0.03 by chance. The row "prior" shows what knowing nothing scores. CPU time, of one
-thread, is that of training.
+errors of about 0.03 by chance. "Converged" says for how many drivers NUTS passed its own checks.
+The row "prior" shows what knowing nothing scores. CPU time, of one thread, is that of training.
 """
 
 import argparse
-import hashlib
-import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +28,10 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from peers import SbiPosterior, train_ours
+from peers import BATCH, SbiPosterior, train_ours
 from torch import Tensor
 
-from asbc.baselines.exact import ExactPosteriors, closeness, exact_posteriors, load, save
+from asbc.baselines.exact import STRIDE, ExactPosteriors, closeness, exact_of
 from asbc.data.windows import leader_windows
 from asbc.evaluation.draws import simulate_drivers
 from asbc.evaluation.provenance import load_posterior
@@ -44,9 +42,6 @@ from asbc.simulator import Prior
 from asbc.utils.random import uniform
 
 CONF = Path(__file__).parents[1] / "conf"
-# What defines drivers and posteriors; where tables are cached does not.
-SECTIONS = ("model", "residual", "prior", "kinematics", "data")
-STRIDE = 50
 
 
 class PriorDraws:
@@ -61,20 +56,6 @@ class PriorDraws:
         return PosteriorSamples(theta, torch.zeros(len(states)))
 
 
-def exact_of(config: Mapping[str, Any], drivers: int, cache: Path) -> ExactPosteriors:
-    """The drivers of a config's simulator and data, from the cache if they are there."""
-    parts = {name: dict(config[name]) for name in SECTIONS}
-    parts["data"].pop("cache_dir", None)
-    text = json.dumps([parts, drivers], sort_keys=True, default=str)
-    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-    path = cache / f"{config['residual']['name']}-{digest}.pt"
-    if not path.is_file():
-        steps = config["data"]["context_steps"]
-        windows = leader_windows(instantiate(config["data"]).splits().test, steps, STRIDE)
-        save(exact_posteriors(instantiate(config["simulator"]), windows, drivers), path)
-    return load(path)
-
-
 def row(
     name: str, seconds: float, posterior: Any, exact: ExactPosteriors, names: tuple[str, ...]
 ) -> dict[str, str]:
@@ -86,6 +67,7 @@ def row(
         "training, CPU s": f"{seconds:.0f}" if seconds else "",
         "C2ST": f"{table['c2st'].mean():.3f}",
         "worst": f"{table['c2st'].max():.3f}",
+        "converged": f"{int(exact.converged.sum())} of {len(exact.converged)}",
         "mean error": f"{errors.mean():.2f}",
         **{str(key).removeprefix("shift_"): f"{value:.2f}" for key, value in errors.items()},
     }
@@ -98,7 +80,7 @@ def score_runs(folders: list[str], drivers: int, cache: Path) -> list[dict[str, 
         run = open_run(folder)
         posterior = instantiate(run.config["estimator"])
         load_posterior(posterior, run)
-        exact = exact_of(run.config, drivers, cache)
+        exact = exact_of(run.config, instantiate, drivers, cache)
         names = posterior.posterior.prior.names
         rows.append(row(run.folder.shown, 0, posterior.eval(), exact, names))
     return rows
@@ -109,34 +91,37 @@ def compare(arguments: argparse.Namespace) -> list[dict[str, str]]:
     overrides = [f"residual={arguments.residual}", f"features={arguments.features}"]
     overrides += ["transform=bounded", "encoder.dropout=0.05", "flow.dropout=0.05"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose("train", overrides)
-    config: Any = OmegaConf.to_container(composed, resolve=True)
-    exact = exact_of(config, arguments.drivers, arguments.cache)
+        config: Any = OmegaConf.to_container(compose("train", overrides), resolve=True)
+    exact = exact_of(config, instantiate, arguments.drivers, arguments.cache)
     simulator = instantiate(config["simulator"])
     prior, names = simulator.prior, simulator.parameter_names
-    windows = leader_windows(
-        instantiate(config["data"]).splits().train, config["data"]["context_steps"], STRIDE
-    )
+    train = instantiate(config["data"]).splits().train
+    windows = leader_windows(train, config["data"]["context_steps"], STRIDE)
     rows = [row("prior", 0, PriorDraws(prior), exact, names)]
     for count in arguments.simulations:
         theta, states = simulate_drivers(simulator, windows, count, seed=1)
-        epochs = max(1, arguments.updates * 128 // count)
+        epochs = max(1, arguments.updates * BATCH // count)
         torch.manual_seed(arguments.seed)
         ours = instantiate(config["estimator"])
-        start = time.process_time()
-        train_ours(ours, theta, states, epochs)
-        seconds = time.process_time() - start
+        seconds = cpu_seconds(lambda o=ours, t=theta, x=states, e=epochs: train_ours(o, t, x, e))
         rows.append(row(f"ours, {count} simulations", seconds, ours, exact, names))
         if arguments.without_sbi:
             continue
         torch.manual_seed(arguments.seed)
         theirs = SbiPosterior(prior, instantiate(config["encoder"]), ours.posterior.features)
-        start = time.process_time()
-        took = theirs.train(theta, states, 2 * epochs)
-        seconds = time.process_time() - start
-        name = f"sbi, {count} simulations, {took} epochs"
+        seconds = cpu_seconds(
+            lambda s=theirs, t=theta, x=states, e=epochs: s.train(t, x, arguments.patience * e)
+        )
+        name = f"sbi, {count} simulations, {theirs.epochs} epochs"
         rows.append(row(name, seconds, theirs, exact, names))
     return rows
+
+
+def cpu_seconds(function: Callable[[], object]) -> float:
+    """CPU time of one call."""
+    start = time.process_time()
+    function()
+    return time.process_time() - start
 
 
 def main() -> None:
@@ -147,6 +132,9 @@ def main() -> None:
     parser.add_argument("--features", default="actions", choices=("states", "actions"))
     parser.add_argument("--simulations", nargs="+", type=int, default=[4000])
     parser.add_argument("--updates", type=int, default=1200, help="optimiser steps of ours")
+    parser.add_argument(
+        "--patience", type=int, default=2, help="times as many epochs that sbi may take at most"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the networks' first weights")
     parser.add_argument("--without-sbi", action="store_true", help="train ours only")
     parser.add_argument("--drivers", type=int, default=20)

@@ -84,13 +84,14 @@ class SbiPosterior:
         )
         self.features = features or States()
         self.posterior: Any = None
+        self.epochs = 0
 
-    def train(self, theta: Tensor, states: Tensor, max_epochs: int, **options: Any) -> int:
-        """Train with sbi's defaults; returns the epochs it took."""
+    def train(self, theta: Tensor, states: Tensor, max_epochs: int, **options: Any) -> None:
+        """Train with sbi's defaults, early stopping included."""
         self.trainer.append_simulations(theta, self.features(states, None)[0])
         density = self.trainer.train(max_num_epochs=max_epochs, **options)
         self.posterior = self.trainer.build_posterior(density)
-        return self.trainer.summary["epochs_trained"][-1]
+        self.epochs = self.trainer.summary["epochs_trained"][-1]
 
     def sample(self, states: Tensor, n: int, rng: object) -> PosteriorSamples:
         """n draws for each trajectory, with torch's own generator."""

@@ -5,8 +5,11 @@ costs seconds per driver and does not depend on the network: it is kept in a fil
 network against it costs a forward pass and a few small classifiers.
 """
 
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -16,7 +19,7 @@ from asbc.baselines.agreement import agreement
 from asbc.baselines.method import require_extra, take_draws
 from asbc.baselines.settings import NutsSettings
 from asbc.data.pairset import PairSet
-from asbc.data.windows import LeaderWindows
+from asbc.data.windows import LeaderWindows, leader_windows
 from asbc.evaluation.draws import (
     AmortizedPosterior,
     SimulatedDrivers,
@@ -25,6 +28,10 @@ from asbc.evaluation.draws import (
 )
 from asbc.simulator import Simulator
 from asbc.utils.random import key, stream
+
+# What defines drivers and posteriors; where tables are cached does not.
+SECTIONS = ("model", "residual", "prior", "kinematics", "data")
+STRIDE = 50  # between the leader windows of a pair
 
 
 class ExactPosteriors(NamedTuple):
@@ -57,12 +64,12 @@ def exact_posteriors(
         count: drivers.
         draws: draws kept of each posterior.
         seed: of drivers and chains.
-        nuts: sampler settings; None for the defaults.
+        nuts: sampler settings; None for 500 steps of warm-up and 500 draws of each chain.
     """
     require_extra()
     from asbc.baselines import driver_models, inference
 
-    nuts = nuts or NutsSettings()
+    nuts = nuts or NutsSettings(warmup=500, draws=500)
     simulated = simulate_drivers(simulator, windows, count, key(seed, "exact posteriors"))
     pairs = _as_pairs(simulated, simulator.dt)
     steps = simulated.states.shape[1]
@@ -75,6 +82,32 @@ def exact_posteriors(
         take_draws(driver_models.draws_of(chains), draws).transpose(0, 1).contiguous(),
         torch.tensor([name not in failed for name in pairs.pair_id]),
     )
+
+
+def exact_of(
+    config: Mapping[str, Any], build: Callable[[Any], Any], drivers: int, cache: Path
+) -> ExactPosteriors:
+    """The drivers of a run's simulator behind leaders of its test split, kept below `cache`.
+
+    Args:
+        config: of a run, resolved.
+        build: makes an object of a config section, i.e. `hydra.utils.instantiate`.
+        drivers: how many.
+        cache: folder for the files, one for each simulator and data.
+    """
+    parts = {name: dict(config[name]) for name in SECTIONS}
+    parts["data"].pop("cache_dir", None)
+    for name in ("path", "root"):  # the same file by whatever way
+        if parts["data"].get(name):
+            parts["data"][name] = str(Path(parts["data"][name]).resolve())
+    text = json.dumps([parts, drivers], sort_keys=True, default=str)
+    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    path = cache / f"{config['residual']['name']}-{digest}.pt"
+    if not path.is_file():
+        steps = config["data"]["context_steps"]
+        windows = leader_windows(build(config["data"]).splits().test, steps, STRIDE)
+        save(exact_posteriors(build(config["simulator"]), windows, drivers), path)
+    return load(path)
 
 
 def load(path: Path) -> ExactPosteriors:
