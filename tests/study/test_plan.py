@@ -70,7 +70,7 @@ def test_every_scale_belongs_to_a_study():
 def test_every_command_of_the_studies_composes():
     with initialize_config_dir(str(CONF), version_base="1.3"):
         commands = {}
-        for root, scale in ((root, scale) for root in SCALES for scale in SCALES[root]):
+        for root, scale in [(r, s) for r, scales in SCALES.items() for s in scales]:
             cfg = compose(root, [f"scale={scale}"])
             shared = Overrides(cfg.scale.train, cfg.scale.evaluate, cfg.scale.baseline)
             # All variants at one scale, one of them at the others: composing takes its time.

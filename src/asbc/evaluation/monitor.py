@@ -15,8 +15,11 @@ def validation_scores(
     context_steps: int,
     pairs: int = 20,
     samples: int = 100,
+    first_start: int = 0,
 ) -> dict[str, float]:
     """RMSE and Energy Score of the paper's windows on the first `pairs` validation pairs.
+
+    Windows start at sample `first_start` or later.
 
     Returns:
         `validation_rmse` and `validation_es`, the means over s, v and a, and both by variable.
@@ -25,7 +28,9 @@ def validation_scores(
     some = validation.select(range(min(pairs, len(validation))))
     draws = sample_pairs(posterior, some, context_steps, samples, seed=0)
     settings = EvaluationSettings()
-    windows = evaluation_windows(some, settings.horizon, settings.stride, settings.max_windows)
+    windows = evaluation_windows(
+        some, settings.horizon, settings.stride, settings.max_windows, first_start
+    )
     table = score_windows(
         simulator,
         draws.theta,
