@@ -82,7 +82,7 @@ def test_a_drifting_driver_is_to_be_inferred_as_it_is_later(space, posterior, si
         plan = random_plan(space, posterior)
         return simulate_plan(plan, 50, 1, source, space.bank, stream(0, "s"), 20).simulations
 
-    now, later = harvest(contexts), harvest(ContextSimulator(simulator, drift=0.1))
+    now, later = harvest(contexts), harvest(ContextSimulator(simulator, residual_drift=0.1))
     assert torch.equal(now.states, later.states)  # what was driven is the same
-    change = torch.log(later.theta / now.theta)[:, :5]
+    change = torch.log(later.theta / now.theta)[:, 5:]
     assert 0.05 < float(change.std()) < 0.15

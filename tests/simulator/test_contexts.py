@@ -50,29 +50,47 @@ def test_measurement_errors_have_their_sizes_and_are_consistent(roll):
     assert float((torch.corrcoef(table) - torch.eye(3)).abs().max()) < 0.02
 
 
-def test_drift_is_a_truncated_log_normal_about_theta(simulator):
-    prior = simulator.prior
-    theta = prior.icdf(torch.full((1, simulator.dim), 0.5)).float().expand(COUNT, -1)
-    sizes = [0.1] * 5 + [0.2]
+@pytest.fixture
+def driven(simulator, monkeypatch):
+    """The parameters that the simulator itself is asked to drive with."""
+    seen = {}
+    rollout = type(simulator).rollout
+
+    def spy(self, theta, *args, **kwargs):
+        seen["theta"] = theta
+        return rollout(self, theta, *args, **kwargs)
+
+    monkeypatch.setattr(type(simulator), "rollout", spy)
+    return seen
+
+
+def test_the_law_drifts_during_the_context_and_the_residual_after_it(roll, simulator, driven):
+    theta = simulator.prior.icdf(torch.full((1, simulator.dim), 0.5)).float().expand(COUNT, -1)
+    roll(drift=0.1, residual_drift=0.2)
     later = ContextSimulator(simulator, 0.1, 0.2).later(theta, stream(0, "drift"))
-    change = torch.log(later / theta).double()
-    assert change.std(0).tolist() == pytest.approx(sizes, rel=0.05)
-    assert float((change.mean(0) / torch.tensor(sizes)).abs().max()) < 4 / COUNT**0.5
-    # Where the box is near, against scipy.
-    wide = ContextSimulator(simulator, 2.0, 2.0).later(theta, stream(0, "drift"))
-    assert bool(prior.contains(wide).all())
-    for i in range(simulator.dim):
+    assert torch.equal(driven["theta"][:, 5:], theta[:, 5:])
+    assert torch.equal(later[:, :5], theta[:, :5])
+    for moved, size in ((driven["theta"][:, :5], 0.1), (later[:, 5:], 0.2)):
+        columns = slice(0, 5) if size == 0.1 else slice(5, None)
+        change = torch.log(moved / theta[:, columns]).double() / size
+        assert change.std(0).tolist() == pytest.approx([1.0] * change.shape[1], rel=0.05)
+        assert float(change.mean(0).abs().max()) < 4 / COUNT**0.5
+
+
+def test_drift_is_truncated_to_the_box(roll, simulator, driven):
+    prior = simulator.prior
+    theta = prior.icdf(torch.full((1, simulator.dim), 0.5)).float()
+    roll(drift=2.0)
+    assert bool(prior.contains(driven["theta"]).all())
+    for i in range(5):
         bounds = [float(torch.log(b[i] / theta[0, i])) / 2 for b in (prior.low, prior.high)]
-        exact = stats.truncnorm(*bounds, scale=2.0)
-        assert stats.kstest(torch.log(wide / theta)[:, i].numpy(), exact.cdf).pvalue > 1e-3
+        change = torch.log(driven["theta"][:, i] / theta[0, i]).numpy()
+        assert stats.kstest(change, stats.truncnorm(*bounds, scale=2.0).cdf).pvalue > 1e-3
 
 
 def test_no_drift_leaves_parameters_alone(simulator):
     theta = simulator.prior.sample(10, stream(0, "theta"))
     assert torch.equal(ContextSimulator(simulator).later(theta, stream(0, "drift")), theta)
-    law_only = ContextSimulator(simulator, drift=0.1).later(theta, stream(0, "drift"))
-    assert torch.equal(law_only[:, 5:], theta[:, 5:])
-    assert not bool((law_only[:, :5] == theta[:, :5]).any())
 
 
 @pytest.mark.parametrize("name", ["drift", "residual_drift", "gap_noise", "speed_noise"])

@@ -52,7 +52,7 @@ def test_plans_that_make_no_sense_are_refused(variants, seeds, message):
 
 SCALES = {
     "study": ["small", "paper"],
-    "comparison": ["paper"],
+    "comparison": ["comparison"],
     "design": ["design_small", "design_large"],
 }
 
@@ -74,7 +74,7 @@ def test_every_command_of_the_studies_composes():
             cfg = compose(root, [f"scale={scale}"])
             shared = Overrides(cfg.scale.train, cfg.scale.evaluate, cfg.scale.baseline)
             # All variants at one scale, one of them at the others: composing takes its time.
-            only = ["matern", "b_idm"] if scale == "paper" else cfg.only
+            only = ["matern", "b_idm"] if scale in ("paper", "comparison") else cfg.only
             runs = plan_study(Path("o"), cfg.variants, cfg.baselines, [0], shared, only)
             for step in (step for run in runs for step in run.steps):
                 given = [text for text in step.arguments if not text.startswith(PLACES)]

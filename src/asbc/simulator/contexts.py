@@ -14,15 +14,17 @@ class ContextSimulator:
     """The simulator seen through what it leaves out.
 
     Real drivers do not keep to one theta, and recordings have errors. A posterior trained on
-    perfect contexts takes both for information about theta, and is too sure. Here the parameters
-    to infer may be those of the driver after the context, which differ a little from those that
-    produced it (drift), and the context may carry measurement errors (as in noisy NPE). With all
-    four sizes at zero this is the simulator itself.
+    perfect contexts takes both for information about the driver, and is too sure. Here the law's
+    parameters during a context may be a neighbour of the driver's own, the residual's may move on
+    after it (calm now, busy later), and the context may carry measurement errors (as in noisy
+    NPE). With all four sizes at zero this is the simulator itself.
 
     Args:
         simulator: the forward model.
-        drift: standard deviation of the change in the law's log parameters after the context.
-        residual_drift: the same for the residual's parameters: a driver is calm now, busy later.
+        drift: standard deviation of the law's log parameters during a context, about those to
+            infer.
+        residual_drift: standard deviation of the residual's log parameters to infer, about those
+            during the context.
         gap_noise: standard deviation of errors of the gap, independent from step to step (m).
         speed_noise: the same for the speeds of follower and leader (m/s).
     """
@@ -45,10 +47,7 @@ class ContextSimulator:
             if not 0 <= value < float("inf"):
                 raise InputError(f"robust.{name}={value}; expected a number of at least 0")
         self.simulator = simulator
-        law = len(simulator.law.parameters)
-        self._drift = torch.tensor(
-            [drift] * law + [residual_drift] * (simulator.dim - law), dtype=torch.float64
-        )
+        self._law = len(simulator.law.parameters)
         self._log_box = (simulator.prior.low.double().log(), simulator.prior.high.double().log())
 
     @property
@@ -62,16 +61,10 @@ class ContextSimulator:
         return self.simulator.prior
 
     def later(self, theta: Tensor, rng: np.random.Generator) -> Tensor:
-        """Parameters (batch, dim) after a context that was driven with theta: log-normal about it,
-        truncated to the prior's box."""
-        if not self._drift.any():
-            return theta
-        log_theta, size = theta.double().log(), self._drift
-        low, high = (torch.special.ndtr((bound - log_theta) / size) for bound in self._log_box)
-        quantile = low + (high - low) * uniform(rng, *theta.shape, dtype=torch.float64)
-        moved = torch.exp(log_theta + size * torch.special.ndtri(quantile)).to(theta.dtype)
-        inside = moved.clamp(self.prior.low, self.prior.high)  # rounding may lead out
-        return torch.where(size > 0, inside, theta)
+        """The parameters (batch, dim) to infer from a context that theta was drawn for."""
+        law, residual = theta[:, : self._law], theta[:, self._law :]
+        moved = self._move(residual, self.sizes["residual_drift"], slice(self._law, None), rng)
+        return torch.cat([law, moved], dim=1)
 
     def rollout(
         self,
@@ -82,11 +75,29 @@ class ContextSimulator:
         rng: np.random.Generator,
         check: bool = True,
     ) -> Rollout:
-        """As `Simulator.rollout`, with errors of measurement."""
+        """As `Simulator.rollout`, of a driver about theta and with errors of measurement."""
+        law, residual = theta[:, : self._law], theta[:, self._law :]
+        driven = self._move(law, self.sizes["drift"], slice(0, self._law), rng)
+        theta = torch.cat([driven, residual], dim=1)
         rollout = self.simulator.rollout(theta, leader_speed, gap, speed, rng, check=check)
         if self.sizes["gap_noise"] or self.sizes["speed_noise"]:
             rollout = self._measure(rollout, rng)
         return rollout
+
+    def _move(
+        self, theta: Tensor, size: float, columns: slice, rng: np.random.Generator
+    ) -> Tensor:
+        """Log-normal about theta, truncated to the prior's box."""
+        if not size:
+            return theta
+        log_theta = theta.double().log()
+        low, high = (
+            torch.special.ndtr((bound[columns] - log_theta) / size) for bound in self._log_box
+        )
+        quantile = low + (high - low) * uniform(rng, *theta.shape, dtype=torch.float64)
+        moved = torch.exp(log_theta + size * torch.special.ndtri(quantile)).to(theta.dtype)
+        # Rounding may lead out of the box.
+        return moved.clamp(self.prior.low[columns], self.prior.high[columns])
 
     def _measure(self, rollout: Rollout, rng: np.random.Generator) -> Rollout:
         errors = standard_normal(rng, *rollout.gap.shape, 3, dtype=rollout.gap.dtype)
