@@ -14,8 +14,9 @@ def main(cfg: DictConfig) -> None:
 
     from asbc.baselines.agreement import require_same_posterior
     from asbc.baselines.method import Task
-    from asbc.baselines.run import compare_with, evaluate_baseline, known_pairs, run_info
-    from asbc.evaluation.provenance import load_posterior, pairs_of_split
+    from asbc.baselines.run import evaluate_baseline, known_pairs, run_info
+    from asbc.baselines.saved_draws import DRAWS, compare_runs
+    from asbc.evaluation.provenance import pairs_of_split
     from asbc.evaluation.trained_run import open_run
     from asbc.reporting.run_report import console_summary, write_run
     from asbc.training.folder import RunFolder
@@ -44,18 +45,16 @@ def main(cfg: DictConfig) -> None:
     with watch("fit"):
         fitted = method.fit(task)
     evaluation = evaluate_baseline(fitted, task, settings, watch.seconds["fit"])
-    if compared:
-        estimator = instantiate(OmegaConf.create(compared.config).estimator)
-        load_posterior(estimator, compared)
-        compare_with(estimator, config, fitted, evaluation, folder.path)
-
     folder.write(OmegaConf.to_yaml(cfg, resolve=True), cfg.seed, HydraConfig.get().overrides.task)
     if fitted.inference is not None:
-        fitted.inference.to_netcdf(str(folder.path / "posterior.nc"), engine="h5netcdf")
+        fitted.inference.to_netcdf(str(folder.path / DRAWS), engine="h5netcdf")
     info = run_info(method, fitted, choices, HydraConfig.get().overrides.task, cfg.seed, source)
     output = folder.path / "evaluation"
     write_run(evaluation, info, output, config, summary, None)
     print(console_summary(evaluation, info, output))
+    if compared:
+        compare_runs(folder.path, compared, instantiate, folder.path)
+        print(f"agreement with {compared.folder.shown}: {folder.shown}/agreement.csv")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,23 @@
 """What beats what: `python scripts/comparison.py FOLDER` over the runs of a comparison.
 
-Writes FOLDER/comparison.md: the scores of all methods under both protocols, in plain words where a
-baseline beats ASBC, what each method cost and whether it converged, and how far the amortized
-posteriors are from NUTS driver by driver. `make comparison DATA=FILE` makes the runs first.
+Writes FOLDER/comparison.md: the scores of all methods under both protocols with their cost and
+convergence, in plain words where a baseline beats ASBC, and how far the amortized posteriors are
+from the saved draws of NUTS, driver by driver. `make comparison DATA=FILE` makes the runs first.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import yaml
+from hydra.utils import instantiate
 
+from asbc.baselines.agreement import posterior_differences
+from asbc.baselines.saved_draws import compare_runs
 from asbc.evaluation.results import PROTOCOLS
+from asbc.evaluation.trained_run import open_run
 from asbc.reporting.collect import EvaluatedRun, find_runs, require_comparable, with_suffixes
 from asbc.reporting.paper import METRICS
 from asbc.reporting.run_figures import PROTOCOL_TITLES
@@ -19,6 +25,11 @@ from asbc.reporting.study_tables import over_seeds, score_table, table_one
 from asbc.reporting.text_tables import TextTable, number
 
 NAMES = dict(zip(METRICS, ("RMSE s", "RMSE v", "RMSE a", "ES s", "ES v", "ES a"), strict=True))
+COLUMNS = ("95% coverage s/v/a", "fit (s)", "r-hat", "bulk ESS", "divergences")
+LEGEND = """Lower is better except for coverage, which should be 95%; bold: best of its column.
+Fit: seconds for all that a method does before it predicts, i.e. training for ASBC. r-hat: the
+largest; bulk ESS: the smallest of all sampled quantities; a sampler that broke a bound (1.01, 400)
+says so beside its name."""
 
 
 def verdict(summary: pd.DataFrame) -> list[str]:
@@ -45,40 +56,69 @@ def verdict(summary: pd.DataFrame) -> list[str]:
     return [f"ASBC is best in {count} of {len(METRICS)} columns.", *lines]
 
 
-def cost_table(runs: Sequence[EvaluatedRun]) -> TextTable:
-    """Seconds to fit each baseline, and the sampler's diagnostics."""
+def comparison_table(runs: Sequence[EvaluatedRun], protocol: str) -> TextTable:
+    """A row per method: scores, coverage, cost and the sampler's diagnostics."""
+    summary = over_seeds(score_table(runs, protocol))
+    scores = table_one(summary)
     rows = []
-    for run in runs:
-        record = run.metrics.get("baseline")
-        if record is None:
+    for label, cells in zip(summary["label"], scores.rows, strict=False):
+        members = [run for run in runs if run.label == label]
+        rows.append([*cells[: len(METRICS) + 1], *_further_cells(members, protocol)])
+    header = (*scores.header[: len(METRICS) + 1], *COLUMNS)
+    return TextTable(header, rows, bold=scores.bold)
+
+
+def _further_cells(runs: Sequence[EvaluatedRun], protocol: str) -> list[str]:
+    """What `COLUMNS` names, of one method's runs; diagnostics of the worst of them."""
+    coverage = [
+        sum(run.metrics[protocol][f"coverage95_{x}"] for run in runs) / len(runs) for x in "sva"
+    ]
+    seconds = [_fit_seconds(run) for run in runs]
+    found = [run.metrics.get("baseline", {}).get("convergence") for run in runs]
+    cells = [
+        "/".join(f"{100 * share:.0f}" for share in coverage),
+        f"{sum(seconds) / len(seconds):.0f}",
+    ]
+    if None in found:
+        return [*cells, "–", "–", "–"]
+    return [
+        *cells,
+        f"{max(each['r_hat'] for each in found):.3f}",
+        f"{min(each['ess_bulk'] for each in found):.0f}",
+        str(sum(each["divergences"] for each in found)),
+    ]
+
+
+def _fit_seconds(run: EvaluatedRun) -> float:
+    if run.info["kind"] == "baseline":
+        return run.metrics["baseline"]["fit_seconds"]
+    rounds = pd.read_csv(run.folder.parent / "rounds.csv")
+    return float(rounds.filter(like="seconds_").sum().sum())
+
+
+def compare_posteriors(runs: Sequence[EvaluatedRun]) -> list[tuple[str, dict[str, Any]]]:
+    """Label and agreement of each training run with saved NUTS draws of the same posterior."""
+    found = []
+    for exact in runs:
+        if "seconds_per_driver" not in exact.metrics.get("baseline", {}):
             continue
-        found = record.get("convergence", {})
-        rows.append(
-            [
-                run.info["method"],
-                f"{record['fit_seconds']:.0f}",
-                *(f"{found[name]:{style}}" if found else "–" for name, style in DIAGNOSTICS),
-                "–" if not found else "yes" if found["converged"] else run.info["remark"],
-            ]
-        )
-    header = ("Baseline", "fit (s)", "largest r-hat", "least bulk ESS", "divergences", "converged")
-    return TextTable(header, rows)
+        config = yaml.safe_load((exact.folder.parent / "config.yaml").read_text())
+        for run in (run for run in runs if run.info["kind"] == "asbc"):
+            trained = open_run(run.folder.parent)
+            if not posterior_differences(trained.config, config):
+                summary = compare_runs(exact.folder.parent, trained, instantiate, run.folder)
+                found.append((run.label, summary))
+    return found
 
 
-DIAGNOSTICS = (("r_hat", ".3f"), ("ess_bulk", ".0f"), ("divergences", "d"))
-
-
-def agreement_table(runs: Sequence[EvaluatedRun]) -> TextTable:
+def agreement_table(agreements: Sequence[tuple[str, Mapping[str, Any]]]) -> TextTable:
     """How far the amortized posteriors are from NUTS, and the seconds per driver of both."""
     rows = []
-    for run in runs:
-        found = run.metrics.get("baseline", {}).get("agreement")
-        if found is None:
-            continue
+    for label, found in agreements:
         overlap = ", ".join(f"{k} {v:.2f}" for k, v in found["interval_overlap"].items())
         rows.append(
             [
-                run.info["residual"],
+                label,
                 str(found["drivers"]),
                 f"{found['c2st_mean']:.3f} (worst {found['c2st_worst']:.3f})",
                 overlap,
@@ -87,7 +127,7 @@ def agreement_table(runs: Sequence[EvaluatedRun]) -> TextTable:
                 f"{found['speed_up']:.0f}",
             ]
         )
-    header = ("ASBC against NUTS", "drivers", "C2ST", "overlap of 90% intervals")
+    header = ("Against NUTS", "drivers", "C2ST", "overlap of 90% intervals")
     return TextTable((*header, "NUTS s/driver", "ASBC s/driver", "times faster"), rows)
 
 
@@ -96,15 +136,16 @@ def write_comparison(folder: Path) -> Path:
     runs = find_runs(str(folder / "*"))
     require_comparable(runs)
     runs = with_suffixes(runs)
-    parts = [f"# Comparison on {runs[0].info['evaluated_on']}"]
+    parts = [f"# Comparison on {runs[0].info['evaluated_on']}", LEGEND]
     for protocol in PROTOCOLS:
-        summary = over_seeds(score_table(runs, protocol))
-        parts += [f"## Windows: {PROTOCOL_TITLES[protocol]}", table_one(summary).to_markdown()]
-        parts.append("\n".join(f"- {line}" for line in verdict(summary)))
-    parts += ["## Cost and convergence", cost_table(runs).to_markdown()]
-    agreement = agreement_table(runs)
-    if agreement.rows:
-        parts += ["## The amortized posterior against the exact one", agreement.to_markdown()]
+        windows = runs[0].metrics[protocol]["n_windows"]
+        parts.append(f"## Windows: {PROTOCOL_TITLES[protocol]} ({windows})")
+        parts.append(comparison_table(runs, protocol).to_markdown())
+        lines = verdict(over_seeds(score_table(runs, protocol)))
+        parts.append("\n".join(f"- {line}" for line in lines))
+    if agreements := compare_posteriors(runs):
+        parts.append("## The amortized posterior against the exact one")
+        parts.append(agreement_table(agreements).to_markdown())
     path = folder / "comparison.md"
     path.write_text("\n\n".join(parts) + "\n")
     return path

@@ -17,14 +17,18 @@ POSTERIOR_SECTIONS = ("model", "residual", "prior")
 POSTERIOR_DATA = ("dt", "context_steps")
 
 
-def require_same_posterior(trained: Mapping[str, Any], exact: Mapping[str, Any]) -> None:
-    """Raise unless two configs describe the same posterior of a context."""
+def posterior_differences(trained: Mapping[str, Any], exact: Mapping[str, Any]) -> list[str]:
+    """In what two configs describe different posteriors of a context; empty if in nothing."""
     pairs = [(name, trained[name], exact[name]) for name in POSTERIOR_SECTIONS]
     pairs += [
         (f"data.{name}", trained["data"][name], exact["data"][name]) for name in POSTERIOR_DATA
     ]
-    different = [name for name, theirs, ours in pairs if theirs != ours]
-    if different:
+    return [name for name, theirs, ours in pairs if theirs != ours]
+
+
+def require_same_posterior(trained: Mapping[str, Any], exact: Mapping[str, Any]) -> None:
+    """Raise unless two configs describe the same posterior of a context."""
+    if different := posterior_differences(trained, exact):
         raise InputError(
             f"baseline.compare_run: the run differs in {', '.join(different)} (its residual is "
             f"{trained['residual']['name']}); give this command the run's settings"

@@ -2,21 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from asbc.baselines.agreement import agreement, summarise_agreement
 from asbc.baselines.method import Baseline, Fitted, Task
 from asbc.data.pairset import PairSet
 from asbc.data.source import DataSource
 from asbc.data.splits import split_by_follower
-from asbc.evaluation.draws import AmortizedPosterior, sample_pairs
 from asbc.evaluation.pipeline import evaluate_draws
 from asbc.evaluation.results import Evaluation
 from asbc.evaluation.run_info import RESIDUAL_NAMES, RunInfo
 from asbc.evaluation.settings import EvaluationSettings
-from asbc.utils.random import stream
-from asbc.utils.stopwatch import Stopwatch
 
 # Overrides that do not make another row: named by the label, or without effect on the result.
 NAMED = ("residual", "baseline", "baseline.prior", "baseline.kernel", "baseline.pooled")
@@ -45,34 +40,6 @@ def evaluate_baseline(
         evaluation.metrics["warnings"] += fitted.convergence.warnings()
     evaluation.metrics["baseline"] = record
     return evaluation
-
-
-def compare_with(
-    posterior: AmortizedPosterior,
-    config: Mapping[str, Any],
-    fitted: Fitted,
-    evaluation: Evaluation,
-    folder: Path,
-) -> None:
-    """Compare an amortized posterior with the exact draws, in the metrics and `agreement.csv`.
-
-    Args:
-        posterior: of the training run.
-        config: this run's config.
-        fitted: exact draws of each driver, with what they cost.
-        evaluation: learns the summary.
-        folder: of this run.
-    """
-    pairs, names = fitted.pairs, fitted.simulator.parameter_names
-    draws, seed = fitted.theta.shape[1], config["seed"]
-    watch = Stopwatch()
-    with watch("amortized"):
-        sampled = sample_pairs(posterior, pairs, config["data"]["context_steps"], draws, seed)
-    table = agreement(fitted.theta, sampled.theta, names, pairs.pair_id, stream(seed, "agreement"))
-    table.to_csv(folder / "agreement.csv", index=False)
-    evaluation.metrics["baseline"]["agreement"] = summarise_agreement(
-        table, fitted.details["seconds_per_driver"], watch.seconds["amortized"] / len(pairs)
-    )
 
 
 def run_info(
