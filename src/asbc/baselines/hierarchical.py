@@ -43,23 +43,21 @@ class Hierarchical:
     def fit(self, task: Task) -> Fitted:
         """Sample the population, then every test driver."""
         require_extra()
-        from asbc.baselines import driver_models, hierarchical_model, inference, nuts
+        from asbc.baselines import driver_models, hierarchical_model, inference
         from asbc.baselines.likelihood import TrajectoryLikelihood
+        from asbc.baselines.population_sampler import sample_population
         from asbc.baselines.statistics import statistics
 
         simulator = task.simulator
         order = stream(task.seed, "population").permutation(len(task.known))
         known = task.known.select(np.sort(order[: self.drivers]))
-        seen = statistics(simulator, transitions(simulator, known))
-        model = hierarchical_model.population_model(
-            simulator.prior.marginals, TrajectoryLikelihood.of(simulator), seen
-        )
-        population = nuts.sample(
-            model,
+        population = sample_population(
+            hierarchical_model.Population.of(
+                simulator.prior.marginals, TrajectoryLikelihood.of(simulator)
+            ),
+            statistics(simulator, transitions(simulator, known)),
             self.nuts,
             key(task.seed, "nuts", "population"),
-            seen.without_clipped(),
-            dense_mass=False,
         )
         chains = driver_models.driver_posteriors(
             simulator,

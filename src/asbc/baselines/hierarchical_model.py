@@ -1,16 +1,21 @@
-"""A population of drivers as a NumPyro model."""
+"""A population of drivers: log theta of a driver ~ N(mean, covariance).
+
+The population mean has ASBC's log-normals as its prior, without their truncation: drivers may
+leave ASBC's feasible box if the data say so.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jax import Array, vmap
 from numpy.typing import NDArray
 
-from asbc.baselines.likelihood import TrajectoryLikelihood
 from asbc.baselines.nuts import Chains
-from asbc.baselines.statistics import Statistics
 from asbc.simulator.prior import Marginal
 
 # Spread between drivers on the log scale: a factor of 1.6 is one standard deviation of the prior.
@@ -18,42 +23,51 @@ SD_SCALE = 0.5
 LKJ_CONCENTRATION = 2.0
 
 
-def population_model(
-    marginals: Sequence[Marginal], likelihood: TrajectoryLikelihood, drivers: Statistics
-) -> Callable[[Statistics], None]:
-    """log theta of a driver ~ N(mean, covariance), non-centred.
+@dataclass(frozen=True)
+class Population:
+    """The joint density of a population and its drivers, by the blocks that a sampler moves.
 
-    The population mean has ASBC's log-normals as its prior, without their truncation: drivers may
-    leave ASBC's feasible box if the data say so.
-
-    Args:
-        marginals: ASBC's prior.
-        likelihood: of each driver.
-        drivers: all of their statistics; the model is called with those `without_clipped`, since
-            few drivers have clipped steps and room for them in all would double the work.
+    Attributes:
+        centre, scale: (dim,) prior of the population mean.
+        log_likelihood: of one driver, from theta (dim,) and its data.
     """
-    owner, place = np.nonzero(drivers.side)
-    clipped, side = drivers.clipped[owner, place, None], drivers.side[owner, place, None]
-    centre = np.log([m.centre for m in marginals])
-    scale = np.array([m.log_scale for m in marginals])
-    dim = len(marginals)
 
-    def model(data: Statistics) -> None:
-        count = data.steps.shape[0]
-        unit = dist.Normal(0.0, 1.0)
-        raw = numpyro.sample("raw_mean", unit.expand([dim]).to_event(1))
-        mean = numpyro.deterministic("mean", centre + scale * raw)
+    centre: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    log_likelihood: Callable[[Array, Any], Array]
+
+    @classmethod
+    def of(
+        cls, marginals: Sequence[Marginal], log_likelihood: Callable[[Array, Any], Array]
+    ) -> "Population":
+        """With ASBC's prior."""
+        centre = np.log([m.centre for m in marginals])
+        return cls(centre, np.array([m.log_scale for m in marginals]), log_likelihood)
+
+    def prior(self) -> tuple[Array, Array]:
+        """The population alone: its mean and the Cholesky factor of its covariance."""
+        dim = len(self.centre)
+        mean = numpyro.sample("mean", dist.Normal(self.centre, self.scale).to_event(1))
         sd = numpyro.sample("sd", dist.HalfNormal(SD_SCALE).expand([dim]).to_event(1))
         factor = numpyro.sample("factor", dist.LKJCholesky(dim, LKJ_CONCENTRATION))
-        numpyro.deterministic("correlation", factor @ factor.T)
-        deviation = numpyro.sample("deviation", unit.expand([count, dim]).to_event(2))
-        theta = jnp.exp(mean + deviation @ (sd[:, None] * factor).T)
-        numpyro.deterministic("theta", theta)
-        numpyro.factor("trajectories", likelihood(theta, data).sum())
-        if len(owner):
-            numpyro.factor("clipped", likelihood.tail(theta[owner], clipped, side).sum())
+        return mean, sd[:, None] * factor
 
-    return model
+    def centred(self, log_theta: Array) -> None:
+        """A NumPyro program: the population, given its drivers (driver, dim)."""
+        mean, root = self.prior()
+        drivers = dist.MultivariateNormal(mean, scale_tril=root).expand([len(log_theta)])
+        numpyro.sample("drivers", drivers.to_event(1), obs=log_theta)
+
+    def non_centred(self, deviation: Array, data: Any) -> None:
+        """The same, given the drivers' standardised deviations from the mean, and their data."""
+        mean, root = self.prior()
+        theta = jnp.exp(mean + deviation @ root.T)
+        numpyro.factor("trajectories", vmap(self.log_likelihood)(theta, data).sum())
+
+    def driver(self, log_theta: Array, mean: Array, whitener: Array, data: Any) -> Array:
+        """Log-density of one driver (dim,), given the population."""
+        deviation = whitener @ (log_theta - mean)
+        return self.log_likelihood(jnp.exp(log_theta), data) - 0.5 * jnp.square(deviation).sum()
 
 
 def population_draws(

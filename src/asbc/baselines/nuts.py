@@ -36,7 +36,7 @@ def sample(
 ) -> Chains:
     """Draws of `model(data)`; a dense mass matrix suits few, strongly dependent parameters."""
     run = jax.jit(_runner(model, settings, dense_mass))
-    return _to_numpy(run(_random_key(key), data))
+    return to_numpy(run(random_key(key), data))
 
 
 def sample_drivers(
@@ -56,13 +56,13 @@ def sample_drivers(
         at_once: drivers in one batch; changes the speed and no result beyond rounding.
     """
     run = jax.jit(jax.vmap(_runner(model, settings)))
-    random = jax.numpy.stack([_random_key(key) for key in keys])
+    random = jax.numpy.stack([random_key(key) for key in keys])
     starts = range(0, len(keys), at_once)
     chains: list[Chains] = []
     for start in progress(starts, "drivers", total=len(starts)):
         # The last batch is filled up with earlier drivers, so that nothing is compiled twice.
         place = np.arange(start, start + at_once) % len(keys)
-        batch = _to_numpy(run(random[place], jax.tree.map(lambda x, p=place: x[p], data)))
+        batch = to_numpy(run(random[place], jax.tree.map(lambda x, p=place: x[p], data)))
         wanted = min(at_once, len(keys) - start)
         chains += [jax.tree.map(lambda x, i=i: x[i], batch) for i in range(wanted)]
     return chains
@@ -99,9 +99,11 @@ def _runner(
     return run
 
 
-def _random_key(key: int) -> jax.Array:
+def random_key(key: int) -> jax.Array:
+    """JAX's key for one of ours."""
     return jax.random.PRNGKey(key % 2**32)
 
 
-def _to_numpy(chains: Chains) -> Chains:
+def to_numpy(chains: Chains) -> Chains:
+    """The same in host memory."""
     return jax.tree.map(np.asarray, chains)
