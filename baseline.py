@@ -8,6 +8,8 @@ from omegaconf import DictConfig, OmegaConf
 def main(cfg: DictConfig) -> None:
     """Fit the method, evaluate its draws and write the same files as evaluate.py."""
     # Imported here, so that --help, completion and mistakes in the arguments answer at once.
+    import time
+
     import torch
     from hydra.core.hydra_config import HydraConfig
     from hydra.utils import instantiate
@@ -41,7 +43,7 @@ def main(cfg: DictConfig) -> None:
     if compared:
         require_same_posterior(compared.config, config)
 
-    watch = Stopwatch()
+    watch = Stopwatch(time.process_time)  # other processes do not count
     with watch("fit"):
         fitted = method.fit(task)
     evaluation = evaluate_baseline(fitted, task, settings, watch.seconds["fit"])

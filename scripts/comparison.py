@@ -25,11 +25,11 @@ from asbc.reporting.study_tables import over_seeds, score_table, table_one
 from asbc.reporting.text_tables import TextTable, number
 
 NAMES = dict(zip(METRICS, ("RMSE s", "RMSE v", "RMSE a", "ES s", "ES v", "ES a"), strict=True))
-COLUMNS = ("95% coverage s/v/a", "fit (s)", "r-hat", "bulk ESS", "divergences")
+COLUMNS = ("95% coverage s/v/a", "fit (CPU s)", "r-hat", "bulk ESS", "divergences")
 LEGEND = """Lower is better except for coverage, which should be 95%; bold: best of its column.
-Fit: seconds for all that a method does before it predicts, i.e. training for ASBC. r-hat: the
-largest; bulk ESS: the smallest of all sampled quantities; a sampler that broke a bound (1.01, 400)
-says so beside its name."""
+Fit: CPU seconds for all that a method does before it predicts; for ASBC the seconds of its
+training on one core. r-hat: the largest; bulk ESS: the smallest of all sampled quantities; a
+sampler that broke a bound (1.01, 400) says so beside its name."""
 
 
 def verdict(summary: pd.DataFrame) -> list[str]:
@@ -128,7 +128,7 @@ def agreement_table(agreements: Sequence[tuple[str, Mapping[str, Any]]]) -> Text
             ]
         )
     header = ("Against NUTS", "drivers", "C2ST", "overlap of 90% intervals")
-    return TextTable((*header, "NUTS s/driver", "ASBC s/driver", "times faster"), rows)
+    return TextTable((*header, "NUTS CPU s/driver", "ASBC CPU s/driver", "times faster"), rows)
 
 
 def write_comparison(folder: Path) -> Path:

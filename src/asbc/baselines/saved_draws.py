@@ -1,6 +1,7 @@
 """A training run against the saved draws of `baseline=unpooled`, driver by driver."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ class ExactDraws:
         names: of the parameters.
         drivers: ids of the pairs it sampled.
         theta: (chain, draw, driver, dim).
-        seconds_per_driver: what NUTS took.
+        seconds_per_driver: CPU seconds that NUTS took.
     """
 
     config: dict[str, Any]
@@ -91,7 +92,7 @@ def compare_runs(
     load_posterior(estimator.eval(), trained)
     pairs, seed = exact.pairs(build), exact.config["seed"]
     count = exact.config["evaluation"]["samples"]
-    watch = Stopwatch()
+    watch = Stopwatch(time.process_time)
     with watch("amortized"):
         sampled = sample_pairs(
             estimator, pairs, exact.config["data"]["context_steps"], count, seed

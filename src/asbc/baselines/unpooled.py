@@ -1,5 +1,6 @@
 """NUTS for every driver by itself: the exact answer that an amortized posterior replaces."""
 
+import time
 from dataclasses import dataclass, field
 
 from asbc.baselines.method import Fitted, Task, require_extra, take_draws
@@ -42,7 +43,7 @@ class Unpooled:
         count = min(self.drivers or len(task.test), len(task.test))
         pairs = task.test.select(range(count))
         at_once = min(self.drivers_at_once, count)
-        watch = Stopwatch()
+        watch = Stopwatch(time.process_time)
         with watch("nuts"):
             chains = driver_models.driver_posteriors(
                 task.simulator, pairs, task.context_steps, self.nuts, task.seed, at_once
