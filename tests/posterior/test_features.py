@@ -24,9 +24,14 @@ def test_actions_are_those_of_the_equations_of_motion():
     ahead = torch.cat([start, start + DT * leader.cumsum(1)], 1)
     gap = torch.linspace(1, 30, 40, dtype=torch.float64).view(4, 10)
     inputs, _ = StatesAndActions(DT)(torch.stack([gap, speed, speed - ahead], -1), None)
-    expected = torch.stack(
-        [gap[:, :-1], speed[:, :-1], (speed - ahead)[:, :-1], own, leader, gap[:, :-1].log()], -1
-    )
+    jerk, snap = torch.zeros_like(own), torch.zeros_like(own)
+    for t in range(1, 9):
+        jerk[:, t] = (own[:, t] - own[:, t - 1]) / DT
+    for t in range(2, 9):
+        snap[:, t] = (jerk[:, t] - jerk[:, t - 1]) / DT
+    signed_log = [torch.asinh(x / small) for x, small in ((jerk, 0.1), (snap, 0.2))]
+    state = [gap[:, :-1], speed[:, :-1], (speed - ahead)[:, :-1]]
+    expected = torch.stack([*state, own, *signed_log, leader, gap[:, :-1].log()], -1)
     assert inputs.shape == (4, 9, StatesAndActions.size)
     torch.testing.assert_close(inputs, expected)
 

@@ -3,11 +3,14 @@
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from asbc.utils.checks import require_shape
 
 STATE = 3  # gap, speed, approach rate
+# Residuals of drivers differ in roughness by orders of magnitude: beyond these sizes (m/s^3, m/s^4)
+# the differences of the acceleration enter by their logarithm, with their sign.
+SMALL_JERK, SMALL_SNAP = 0.1, 0.2
 
 
 class Features(Protocol):
@@ -37,15 +40,16 @@ class StatesAndActions:
     """Each state with what the driver did in it: one step of the likelihood's regression.
 
     The acceleration is a difference of speeds, hundreds of times smaller than their spread, that
-    an encoder of standardised speeds first has to learn to see. With it come the logarithm of the
-    gap, for close followers, and the leader's acceleration. The last state has no action yet; the
-    likelihood does not use it either.
+    an encoder of standardised speeds first has to learn to see. Its own first and second
+    differences since the steps before show how rough a smooth residual is. With them come the
+    leader's acceleration and, for close followers, the logarithm of the gap. The last state has no
+    action yet; the likelihood does not use it either.
 
     Args:
         dt: time step (s).
     """
 
-    size = STATE + 3
+    size = STATE + 5
 
     def __init__(self, dt: float) -> None:
         self.dt = dt
@@ -57,7 +61,11 @@ class StatesAndActions:
         own = speed.diff(dim=1) / self.dt
         leader = (speed - approach_rate).diff(dim=1) / self.dt
         log_gap = gap.clamp_min(0.1).log()[:, :-1]
-        actions = torch.stack([own, leader, log_gap], dim=-1)
+        # Zero where there are not enough steps before.
+        jerk = nn.functional.pad(own.diff(dim=1), (1, 0)) / self.dt
+        snap = nn.functional.pad(own.diff(n=2, dim=1), (2, 0)) / self.dt**2
+        jerk, snap = torch.asinh(jerk / SMALL_JERK), torch.asinh(snap / SMALL_SNAP)
+        actions = torch.stack([own, jerk, snap, leader, log_gap], dim=-1)
         return torch.cat([states[:, :-1], actions], dim=-1), _less_one(lengths)
 
 
