@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
@@ -14,13 +15,16 @@ from asbc.training.settings import validate
 CONF = Path(__file__).parents[2] / "conf"
 
 
-@pytest.fixture
-def build(tiny):
-    """Build the estimator and the data module of a tiny run, with further overrides."""
+class Builder:
+    """Builds the parts of a tiny run, with further overrides, and fits them."""
 
-    def make(*overrides: str):
+    def __init__(self, tiny: list[str]) -> None:
+        self.tiny = tiny
+
+    def __call__(self, *overrides: str):
+        """The estimator and the data module."""
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("train", [*tiny, *overrides])
+            cfg = compose("train", [*self.tiny, *overrides])
         OmegaConf.resolve(cfg)
         torch.manual_seed(cfg.seed)
         simulator = instantiate(cfg.robust)
@@ -34,4 +38,22 @@ def build(tiny):
         )
         return instantiate(cfg.estimator), data
 
-    return make
+    def fit(self, estimator, data, *callbacks) -> None:
+        """Fit as train.py does, silently and under given callbacks only."""
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_epochs=-1,
+            reload_dataloaders_every_n_epochs=1,
+            num_sanity_val_steps=0,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=list(callbacks),
+        )
+        trainer.fit(estimator, datamodule=data)
+
+
+@pytest.fixture
+def build(tiny) -> Builder:
+    return Builder(tiny)

@@ -37,18 +37,7 @@ def first_weight(module: torch.nn.Module) -> torch.Tensor:
 def run(build, tmp_path, losses, *overrides, callbacks=()):
     estimator, data = build(*overrides)
     loop = ScriptedLosses(losses, data.settings, data.space.seed, tmp_path)
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=-1,
-        reload_dataloaders_every_n_epochs=1,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[loop, *callbacks],
-    )
-    trainer.fit(estimator, datamodule=data)
+    build.fit(estimator, data, loop, *callbacks)
     return loop, estimator, data
 
 

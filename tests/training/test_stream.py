@@ -30,18 +30,7 @@ def run(build, overrides, tmp_path, **options):
     estimator, data = build(*overrides)
     loop = StreamCallback(data.settings, data.space.seed, tmp_path, **options)
     recorder = Recorder()
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=-1,
-        reload_dataloaders_every_n_epochs=1,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[loop, recorder],
-    )
-    trainer.fit(estimator, datamodule=data)
+    build.fit(estimator, data, loop, recorder)
     return loop, recorder, data
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from asbc.utils.checks import require_shape
 
 STATE = 3  # gap, speed, approach rate
-# Residuals of drivers differ in roughness by orders of magnitude: beyond these sizes (m/s^3, m/s^4)
+# Residuals differ in roughness by orders of magnitude: beyond these sizes (m/s^3, m/s^4)
 # the differences of the acceleration enter by their logarithm, with their sign.
 SMALL_JERK, SMALL_SNAP = 0.1, 0.2
 
