@@ -6,7 +6,9 @@ Score finished runs, a row each:
 
 Compare our estimator with the `sbi` package's NPE, both trained on the same simulations, with the
 same encoder, the same inputs to it and a MAF of the same sizes (needs sbi: the extra
-`benchmarks`); ours with `transform=bounded`, sbi with its defaults:
+`benchmarks`); ours with `transform=bounded`, sbi with its defaults. sbi stops by itself once its
+validation loss has not improved for 20 epochs; with fewer epochs than that it has not converged,
+and the comparison is one at equal cost:
 
     python benchmarks/bench_exact_posterior.py --residual gaussian --simulations 4000
 
@@ -19,6 +21,7 @@ The row "prior" shows what knowing nothing scores. CPU time, of one thread, is t
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +65,7 @@ def row(
     """One line of the table."""
     table = closeness(posterior, exact, names)
     errors = table.filter(like="shift_").abs().mean()
-    return {
+    line = {
         "posterior": name,
         "training, CPU s": f"{seconds:.0f}" if seconds else "",
         "C2ST": f"{table['c2st'].mean():.3f}",
@@ -71,6 +74,8 @@ def row(
         "mean error": f"{errors.mean():.2f}",
         **{str(key).removeprefix("shift_"): f"{value:.2f}" for key, value in errors.items()},
     }
+    print(*line.values(), file=sys.stderr)  # the others may take minutes
+    return line
 
 
 def score_runs(folders: list[str], drivers: int, cache: Path) -> list[dict[str, str]]:
@@ -133,7 +138,7 @@ def main() -> None:
     parser.add_argument("--simulations", nargs="+", type=int, default=[4000])
     parser.add_argument("--updates", type=int, default=1200, help="optimiser steps of ours")
     parser.add_argument(
-        "--patience", type=int, default=2, help="times as many epochs that sbi may take at most"
+        "--patience", type=int, default=2, help="sbi's most epochs, in multiples of ours"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the networks' first weights")
     parser.add_argument("--without-sbi", action="store_true", help="train ours only")
