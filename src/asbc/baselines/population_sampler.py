@@ -1,8 +1,8 @@
 """NUTS for a population, block by block.
 
 One trajectory through all parameters of all drivers takes the step size of the most awkward
-driver: on 140 drivers it needs about a thousand leapfrog steps a draw. Given the population the
-drivers are independent, so every one of them moves with a step size and a mass matrix of its own.
+driver. Given the population the drivers are independent, so every one of them moves with a step
+size and a mass matrix of its own.
 The population moves twice, in centred and in non-centred coordinates (interweaving: Yu & Meng,
 2011): the first is quick where drivers are known well, the second where they are not.
 """
