@@ -130,7 +130,7 @@ def test_a_killed_stream_goes_on_as_if_nothing_had_happened(run_script, tiny_str
     from asbc.posterior.estimator import PosteriorEstimator
 
     whole, run = tmp_path / "whole", tmp_path / "run"
-    extra = ["features=actions", "flow=nsf", "robust=drift", "acquisition.lambda_share=0.5"]
+    extra = ["features=actions", "flow=nsf", "robust=real", "acquisition.lambda_share=0.5"]
     arguments = [*tiny_stream, *extra]
     assert run_script("train.py", [*arguments, f"hydra.run.dir={whole}"]) == 0
     # 3 batches a chunk: in the middle of the third one

@@ -1,5 +1,6 @@
 """Contexts that the simulator alone would not make."""
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -42,11 +43,16 @@ def test_measurement_errors_have_their_sizes_and_are_consistent(roll):
     gap = measured.gap - clean.gap
     speed = measured.speed - clean.speed
     leader = (measured.speed - measured.approach_rate) - 12.0
+    # The share of a trajectory is log-uniform on [0.01, 1]; it is the same for all its errors.
+    share = (gap / 0.4).double().square().mean(1).sqrt()
+    assert float(share.log10().mean()) == pytest.approx(-1.0, abs=0.05)
+    assert 0.005 < float(share.min()) < 0.02 and 0.8 < float(share.max()) < 2
     for error, size in ((gap, 0.4), (speed, 0.2), (leader, 0.2)):
-        assert float(error.std()) == pytest.approx(size, rel=0.02)
-        assert abs(float(error.mean())) < 4 * size / (COUNT * STEPS) ** 0.5
-    # Errors of follower, leader and gap have nothing to do with each other.
-    table = torch.stack([gap.flatten(), speed.flatten(), leader.flatten()])
+        expected = 0.9999 / (2 * np.log(100))  # E[share^2] of a log-uniform share
+        assert float((error / size).double().square().mean()) == pytest.approx(expected, rel=0.1)
+        assert abs(float(error.mean())) < 4 * size * (expected / COUNT / STEPS) ** 0.5
+    # Given the share, errors of follower, leader and gap have nothing to do with each other.
+    table = torch.stack([(e / share[:, None]).flatten() for e in (gap, speed, leader)])
     assert float((torch.corrcoef(table) - torch.eye(3)).abs().max()) < 0.02
 
 

@@ -9,6 +9,9 @@ from asbc.simulator.simulator import Rollout, Simulator
 from asbc.utils.checks import InputError
 from asbc.utils.random import standard_normal, uniform
 
+# Errors of measurement are between this share of their size and all of it, log-uniformly.
+SMALLEST_NOISE = 0.01
+
 
 class ContextSimulator:
     """The simulator seen through what it leaves out.
@@ -25,7 +28,8 @@ class ContextSimulator:
             infer.
         residual_drift: standard deviation of the residual's log parameters to infer, about those
             during the context.
-        gap_noise: standard deviation of errors of the gap, independent from step to step (m).
+        gap_noise: standard deviation of errors of the gap, independent from step to step (m). How
+            good a recording is, is not known: each trajectory has between 1 and 100% of it.
         speed_noise: the same for the speeds of follower and leader (m/s).
     """
 
@@ -101,6 +105,7 @@ class ContextSimulator:
 
     def _measure(self, rollout: Rollout, rng: np.random.Generator) -> Rollout:
         errors = standard_normal(rng, *rollout.gap.shape, 3, dtype=rollout.gap.dtype)
+        errors *= SMALLEST_NOISE ** uniform(rng, len(errors), 1, 1, dtype=errors.dtype)
         gap, own, leader = errors.unbind(-1)
         own, leader = self.sizes["speed_noise"] * own, self.sizes["speed_noise"] * leader
         # A recording has no gap or speed below zero either.
