@@ -15,7 +15,8 @@ def test_states_are_left_alone():
     assert inputs is states and lengths is None
 
 
-def test_actions_are_those_of_the_equations_of_motion():
+@pytest.mark.parametrize("differences", [False, True])
+def test_actions_are_those_of_the_equations_of_motion(differences):
     generator = torch.Generator().manual_seed(0)
     own = torch.randn(4, 9, generator=generator, dtype=torch.float64)
     leader = torch.randn(4, 9, generator=generator, dtype=torch.float64)
@@ -23,7 +24,8 @@ def test_actions_are_those_of_the_equations_of_motion():
     speed = torch.cat([start, start + DT * own.cumsum(1)], 1)
     ahead = torch.cat([start, start + DT * leader.cumsum(1)], 1)
     gap = torch.linspace(1, 30, 40, dtype=torch.float64).view(4, 10)
-    inputs, _ = StatesAndActions(DT)(torch.stack([gap, speed, speed - ahead], -1), None)
+    features = StatesAndActions(DT, differences)
+    inputs, _ = features(torch.stack([gap, speed, speed - ahead], -1), None)
     jerk, snap = torch.zeros_like(own), torch.zeros_like(own)
     for t in range(1, 9):
         jerk[:, t] = (own[:, t] - own[:, t - 1]) / DT
@@ -31,13 +33,14 @@ def test_actions_are_those_of_the_equations_of_motion():
         snap[:, t] = (jerk[:, t] - jerk[:, t - 1]) / DT
     signed_log = [torch.asinh(x / small) for x, small in ((jerk, 0.1), (snap, 0.2))]
     state = [gap[:, :-1], speed[:, :-1], (speed - ahead)[:, :-1]]
-    expected = torch.stack([*state, own, *signed_log, leader, gap[:, :-1].log()], -1)
-    assert inputs.shape == (4, 9, StatesAndActions.size)
+    actions = [own, leader, gap[:, :-1].log(), *(signed_log if differences else [])]
+    expected = torch.stack([*state, *actions], -1)
+    assert inputs.shape == (4, 9, features.size)
     torch.testing.assert_close(inputs, expected)
 
 
 def test_padding_reaches_no_valid_step():
-    features = StatesAndActions(DT)
+    features = StatesAndActions(DT, differences=True)
     states, padded = torch.rand(2, 6, 3), torch.full((2, 9, 3), torch.nan)
     padded[:, :6] = states
     inputs, _ = features(states, None)

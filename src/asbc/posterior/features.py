@@ -40,19 +40,20 @@ class StatesAndActions:
     """Each state with what the driver did in it: one step of the likelihood's regression.
 
     The acceleration is a difference of speeds, hundreds of times smaller than their spread, that
-    an encoder of standardised speeds first has to learn to see. Its own first and second
-    differences since the steps before show how rough a smooth residual is. With them come the
-    leader's acceleration and, for close followers, the logarithm of the gap. The last state has no
-    action yet; the likelihood does not use it either.
+    an encoder of standardised speeds first has to learn to see. With it come the leader's
+    acceleration and, for close followers, the logarithm of the gap. The last state has no action
+    yet; the likelihood does not use it either.
 
     Args:
         dt: time step (s).
+        differences: whether to add the acceleration's own first and second differences since the
+            steps before. They show how rough a residual is, to the last detail of its model.
     """
 
-    size = STATE + 5
-
-    def __init__(self, dt: float) -> None:
+    def __init__(self, dt: float, differences: bool = False) -> None:
         self.dt = dt
+        self.differences = differences
+        self.size = STATE + (5 if differences else 3)
 
     def __call__(self, states: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """One step less than there are states."""
@@ -60,13 +61,14 @@ class StatesAndActions:
         gap, speed, approach_rate = states.unbind(-1)
         own = speed.diff(dim=1) / self.dt
         leader = (speed - approach_rate).diff(dim=1) / self.dt
-        log_gap = gap.clamp_min(0.1).log()[:, :-1]
-        # Zero where there are not enough steps before.
-        jerk = nn.functional.pad(own.diff(dim=1), (1, 0)) / self.dt
-        snap = nn.functional.pad(own.diff(n=2, dim=1), (2, 0)) / self.dt**2
-        jerk, snap = torch.asinh(jerk / SMALL_JERK), torch.asinh(snap / SMALL_SNAP)
-        actions = torch.stack([own, jerk, snap, leader, log_gap], dim=-1)
-        return torch.cat([states[:, :-1], actions], dim=-1), _less_one(lengths)
+        actions = [own, leader, gap.clamp_min(0.1).log()[:, :-1]]
+        if self.differences:
+            # Zero where there are not enough steps before.
+            jerk = nn.functional.pad(own.diff(dim=1), (1, 0)) / self.dt
+            snap = nn.functional.pad(own.diff(n=2, dim=1), (2, 0)) / self.dt**2
+            actions += [torch.asinh(jerk / SMALL_JERK), torch.asinh(snap / SMALL_SNAP)]
+        inputs = torch.cat([states[:, :-1], torch.stack(actions, dim=-1)], dim=-1)
+        return inputs, _less_one(lengths)
 
 
 def _less_one(lengths: Tensor | None) -> Tensor | None:
