@@ -3,7 +3,11 @@
 import pytest
 import torch
 
+from asbc.posterior.encoder import LocalGlobalEncoder
+from asbc.posterior.estimator import PosteriorEstimator
 from asbc.posterior.features import States, StatesAndActions
+from asbc.posterior.flow import MaskedAutoregressiveFlow
+from asbc.posterior.transform import Bounded
 from asbc.utils.checks import InputError
 
 DT = 0.5
@@ -52,3 +56,15 @@ def test_padding_reaches_no_valid_step():
 def test_other_states_are_refused():
     with pytest.raises(InputError, match="states"):
         StatesAndActions(DT)(torch.rand(2, 6, 4), None)
+
+
+def test_an_encoder_of_another_size_is_refused(box_prior):
+    prior = box_prior([0.5, 1.0], [2.0, 5.0])
+    with pytest.raises(InputError, match="encoder.input_dim=3, but the features have 6"):
+        PosteriorEstimator(
+            LocalGlobalEncoder(),
+            MaskedAutoregressiveFlow,
+            Bounded.from_prior(prior),
+            prior,
+            features=StatesAndActions(DT),
+        )

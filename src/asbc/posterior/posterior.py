@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from asbc.posterior.features import Features
 from asbc.posterior.flow import ConditionalFlow
 from asbc.posterior.sampling import redraw
-from asbc.utils.checks import require_finite, require_shape
+from asbc.utils.checks import InputError, require_finite, require_shape
 from asbc.utils.random import standard_normal
 
 # Points of the prior's quantile grid that set the scale of u; deterministic, no draws.
@@ -94,6 +94,11 @@ class Posterior(nn.Module):
         features: Features,
     ) -> None:
         super().__init__()
+        if features.size != encoder.input_dim:
+            raise InputError(
+                f"encoder.input_dim={encoder.input_dim}, but the features have {features.size} "
+                "entries a step; choose them together with features=NAME"
+            )
         self.encoder, self.flow, self.transform, self.prior = encoder, flow, transform, prior
         self.features = features
         self.register_buffer("input_mean", torch.zeros(encoder.input_dim))
@@ -107,7 +112,6 @@ class Posterior(nn.Module):
         """Standardise inputs by the mean and standard deviation of `states` (N, T, input)."""
         require_finite("states", states)
         inputs, _ = self.features(states, None)
-        require_shape("encoder input", inputs, (None, None, len(self.input_mean)))
         flat = inputs.reshape(-1, inputs.shape[-1]).double()
         self.input_mean.copy_(flat.mean(0))
         # A constant input carries no scale; leave it as it is.
