@@ -8,6 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from asbc.posterior.encoder import LocalGlobalEncoder
+from asbc.posterior.features import States, StatesAndActions
 from asbc.posterior.flow import MaskedAutoregressiveFlow, NeuralSplineFlow
 from asbc.posterior.transform import Bounded, Softplus
 from asbc.utils.random import stream
@@ -15,18 +16,29 @@ from asbc.utils.random import stream
 CONF = Path(__file__).parents[2] / "conf"
 GROUPS = {
     "encoder": {"local_global": LocalGlobalEncoder},
+    "features": {
+        "states": States,
+        "actions": StatesAndActions,
+        "differences": StatesAndActions,
+    },
     "flow": {"maf": MaskedAutoregressiveFlow, "nsf": NeuralSplineFlow},
     "transform": {"softplus": Softplus, "bounded": Bounded},
 }
 
 
-def build(flow: str = "maf", transform: str = "softplus", residual: str = "gaussian"):
+def build(
+    flow: str = "maf",
+    transform: str = "softplus",
+    residual: str = "gaussian",
+    features: str = "states",
+):
     groups = {
         **{"model": "idm", "residual": residual, "prior": "paper", "encoder": "local_global"},
-        **{"flow": flow, "transform": transform, "estimator": "default"},
+        **{"features": features, "flow": flow, "transform": transform, "estimator": "default"},
     }
+    overrides = [f"+{group}={name}" for group, name in groups.items()]
     with initialize_config_dir(str(CONF), version_base=None):
-        config = compose(overrides=[f"+{group}={name}" for group, name in groups.items()])
+        config = compose(overrides=[*overrides, "+data.dt=0.2"])
     return instantiate(config.estimator)
 
 
@@ -67,3 +79,10 @@ def test_learning_rate_and_bounded_box():
     assert estimator.hparams["learning_rate"] == 1e-3
     assert torch.equal(estimator.posterior.transform.low, estimator.posterior.prior.low)
     assert torch.equal(estimator.posterior.transform.high, estimator.posterior.prior.high)
+
+
+@pytest.mark.parametrize(("features", "size"), [("states", 3), ("actions", 6), ("differences", 8)])
+def test_the_encoder_fits_its_features(features, size):
+    posterior = build(features=features).posterior
+    assert type(posterior.features) is GROUPS["features"][features]
+    assert posterior.features.size == posterior.encoder.input_dim == size
