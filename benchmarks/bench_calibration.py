@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from output import publish
 
 from asbc.baselines.method import Task
 from asbc.baselines.settings import NutsSettings
@@ -159,10 +160,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     table = measure(arguments.drivers, arguments.nuts_drivers)
-    print(table)
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(f"{table}\n")
+    publish(table, arguments.output)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import torch
+from output import publish
 from torch import Tensor, nn
 
 from asbc.posterior.encoder import LocalGlobalEncoder
@@ -72,9 +73,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     table = measure(arguments.turns)
-    print(table)
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(table + "\n")
+    publish(table, arguments.output)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import scoringrules
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from output import publish
 from torch import Tensor
 
 from asbc.data.pairset import PairSet
@@ -130,10 +131,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     table = measure()
-    print(table)
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(f"{table}\n")
+    publish(table, arguments.output)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from output import publish
 from peers import BATCH, SbiPosterior, train_ours
 from torch import Tensor
 
@@ -154,10 +155,7 @@ def main() -> None:
     header = list(dict.fromkeys(name for line in rows for name in line))
     cells = [[line.get(name, "") for name in header] for line in rows]
     table = TextTable(header, cells).to_markdown()
-    print(table)
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(f"{table}\n")
+    publish(table, arguments.output)
 
 
 if __name__ == "__main__":

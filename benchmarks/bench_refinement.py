@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from hydra.utils import instantiate
+from output import publish
 
 from asbc.calibration.importance import RELIABLE_K_HAT
 from asbc.calibration.model import load_model
@@ -72,10 +73,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     table = measure(arguments.run, arguments.drivers)
-    print(table)
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(f"{table}\n")
+    publish(table, arguments.output)
 
 
 if __name__ == "__main__":

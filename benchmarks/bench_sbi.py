@@ -24,6 +24,7 @@ import torch
 from bench_encoder import StockEncoder
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from output import publish
 from peers import BATCH, SbiPosterior
 from torch import Tensor
 
@@ -119,9 +120,7 @@ def main() -> None:
     quiet_lightning()
     warnings.filterwarnings("ignore")
     table = measure(arguments.turns, arguments.epochs)
-    print(table)
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(table + "\n")
+    publish(table, arguments.output)
 
 
 if __name__ == "__main__":
