@@ -3,7 +3,8 @@
 Scores every finished run three ways: its loss on the synthetic hold-out, the Energy Score on real
 validation pairs after the context (mean of s, v and a), and C2ST between its posterior and the
 exact one of 20 simulated drivers (0.5: alike, 1: distinct). Writes design.csv, design.md and
-design.png into FOLDER. `make design DATA=FILE` makes the runs first. Needs the extra `baselines`.
+design.png into FOLDER; runs that are in design.csv already are not scored again. `make design
+DATA=FILE` makes the runs first. Needs the extra `baselines`.
 """
 
 import argparse
@@ -43,6 +44,7 @@ def score_run(folder: Path, drivers: int, cache: Path) -> dict[str, Any]:
     exact = exact_of(run.config, instantiate, drivers, cache)
     table = closeness(posterior, exact, simulator.parameter_names)
     return {
+        "run": f"{folder.parent.name}/{folder.name}",
         "way": folder.parent.name.rpartition("_")[0],
         "budget": folder.parent.name.rpartition("_")[2],
         "seed": run.seed,
@@ -116,12 +118,14 @@ def main() -> None:
     folders = sorted(path.parent.parent for path in models)
     if not folders:
         raise InputError(f"{arguments.folder}: no finished runs; see conf/design.yaml")
-    rows = [
-        score_run(folder, arguments.drivers, arguments.cache)
-        for folder in progress(folders, "score", total=len(folders))
-    ]
+    path = arguments.folder / "design.csv"
+    rows = pd.read_csv(path).to_dict("records") if path.is_file() else []
+    scored = {row["run"] for row in rows}
+    new = [f for f in folders if f"{f.parent.name}/{f.name}" not in scored]
+    for folder in progress(new, "score", total=len(new)):
+        rows.append(score_run(folder, arguments.drivers, arguments.cache))
+        pd.DataFrame(rows).to_csv(path, index=False)
     table = pd.DataFrame(rows)
-    table.to_csv(arguments.folder / "design.csv", index=False)
     summary = over_seeds(table)
     text = to_markdown(summary)
     (arguments.folder / "design.md").write_text(f"{text}\n")

@@ -1,9 +1,7 @@
-"""The population's density block by block, and its sampler where the answer is known."""
+"""The population's sampler where the answer is known: normal observations of normal drivers."""
 
 import numpy as np
 import pytest
-import torch
-from scipy import stats
 
 from asbc.baselines.settings import NutsSettings
 from asbc.baselines.statistics import statistics
@@ -15,7 +13,9 @@ import jax.numpy as jnp  # noqa: E402
 import numpyro  # noqa: E402
 import numpyro.distributions as dist  # noqa: E402
 from numpyro.infer.util import log_density  # noqa: E402
+from scipy import stats  # noqa: E402
 
+from asbc.baselines import population_sampler  # noqa: E402
 from asbc.baselines.hierarchical_model import (  # noqa: E402
     LKJ_CONCENTRATION,
     SD_SCALE,
@@ -23,84 +23,14 @@ from asbc.baselines.hierarchical_model import (  # noqa: E402
     population_draws,
 )
 from asbc.baselines.likelihood import TrajectoryLikelihood  # noqa: E402
-from asbc.baselines.population_sampler import sample_population  # noqa: E402
-
-
-def direct(simulator, pairs, sites, log_theta):
-    """log p(population), p(drivers | population) and p(data | drivers), by scipy and torch.
-
-    The first up to a constant: row k of d (from 1) of an LKJ Cholesky factor counts as
-    diagonal^(d - k + 2 eta - 2).
-    """
-    mean, sd, factor = sites["mean"], sites["sd"], sites["factor"]
-    marginals, dim = simulator.prior.marginals, len(mean)
-    centre, scale = np.log([m.centre for m in marginals]), [m.log_scale for m in marginals]
-    root = sd[:, None] * factor
-    power = dim - np.arange(1, dim + 1) + 2 * LKJ_CONCENTRATION - 2
-    states = torch.stack(
-        [pairs.gap, pairs.speed, pairs.speed - pairs.leader_speed], dim=-1
-    ).unflatten(0, (len(pairs), -1))
-    return (
-        stats.norm.logpdf(mean, centre, scale).sum()
-        + stats.halfnorm.logpdf(sd, scale=SD_SCALE).sum()
-        + (power * np.log(np.diag(factor)))[1:].sum(),
-        stats.multivariate_normal.logpdf(log_theta, mean, root @ root.T).sum(),
-        float(
-            simulator.log_likelihood(torch.from_numpy(np.exp(log_theta)), states.double()).sum()
-        ),
-    )
-
-
-@pytest.mark.parametrize("residual", ["gaussian", pytest.param("matern", marks=pytest.mark.slow)])
-def test_every_block_has_the_density_of_a_direct_formula(residual, simulators, typical, pairs_of):
-    simulator = simulators[residual]
-    pairs = pairs_of(simulator, typical[residual].expand(3, -1), 60)
-    if residual == "gaussian":  # for which clipped steps have an exact likelihood
-        pairs.speed[70:75] = 0.0
-    data = statistics(simulator, transitions(simulator, pairs))
-    assert (data.side != 0).sum() == (6 if residual == "gaussian" else 0)
-    data = jax.tree.map(jnp.asarray, data)
-    population = Population.of(simulator.prior.marginals, TrajectoryLikelihood.of(simulator))
-    rng, dim = np.random.default_rng(1), simulator.dim
-    differences = []
-    for _ in range(2):
-        root = np.linalg.cholesky(np.cov(rng.normal(size=(dim, 5 * dim))))
-        sites = {
-            "mean": population.centre + 0.1 * rng.normal(size=dim),
-            "sd": np.exp(0.3 * rng.normal(size=dim)),
-            "factor": root / np.linalg.norm(root, axis=1, keepdims=True),
-        }
-        covariance_root = sites["sd"][:, None] * sites["factor"]
-        deviation = 0.3 * rng.normal(size=(3, dim))
-        log_theta = sites["mean"] + deviation @ covariance_root.T
-        whitener = jnp.linalg.inv(covariance_root)
-        prior, drivers, trajectories = direct(simulator, pairs, sites, log_theta)
-        # The Jacobian of the deviations, which depends on the population.
-        volume = 3 * np.log(np.diag(covariance_root)).sum()
-        centred, _ = log_density(population.centred, (jnp.asarray(log_theta),), {}, sites)
-        non_centred, _ = log_density(
-            population.non_centred, (jnp.asarray(deviation), data), {}, sites
-        )
-        each = jax.vmap(population.driver, in_axes=(0, None, None, 0))(
-            jnp.asarray(log_theta), sites["mean"], whitener, data
-        )
-        differences.append(
-            [
-                float(centred) - prior - drivers,
-                float(non_centred) - prior - trajectories,
-                float(each.sum()) - drivers - trajectories - volume,
-            ]
-        )
-    np.testing.assert_allclose(differences, differences[:1] * 2, rtol=0, atol=2e-3)
-
 
 NOISE, DRIVERS = np.array([0.05, 0.6]), 30
-SETTINGS = NutsSettings(chains=2, warmup=300, draws=1000, target_accept=0.8)
+SETTINGS = NutsSettings(chains=2, warmup=300, draws=1000)
 
 
 @pytest.fixture(scope="module")
-def sampled():
-    """Normal observations of normal drivers, their population, and its draws."""
+def normal():
+    """What is seen of each driver, and the model."""
     rng = np.random.default_rng(3)
     truth = np.array([1.0, -0.5]) + rng.normal(size=(DRIVERS, 2)) * [0.4, 0.3]
     seen = jnp.asarray(truth + NOISE * rng.normal(size=(DRIVERS, 2)))
@@ -109,20 +39,100 @@ def sampled():
         np.ones(2),
         lambda theta, y: -0.5 * jnp.square((jnp.log(theta) - y) / NOISE).sum(),
     )
-    return seen, population, sample_population(population, seen, SETTINGS, 0)
+    return seen, population
+
+
+@pytest.fixture(scope="module")
+def wide():
+    return population_sampler.Wide(
+        jnp.array([0.5, 0.0]), jnp.linalg.cholesky(jnp.array([[1.0, 0.3], [0.3, 0.5]]))
+    )
+
+
+@pytest.fixture(scope="module")
+def draws(normal, wide):
+    """Of every driver under the wide prior."""
+    seen, population = normal
+    propose = jax.jit(lambda key: population_sampler._driver_draws(population, seen, wide, key))
+    return propose(nuts.random_key(0))
+
+
+@pytest.fixture(scope="module")
+def sampled(normal):
+    seen, population = normal
+    return population_sampler.sample_population(population, seen, SETTINGS, 0)
+
+
+def marginal(population, noise=NOISE):
+    """The population with its drivers integrated out on paper."""
+
+    def model(y):
+        mean, root = population.prior()
+        covariance = root @ root.T + jnp.diag(noise**2)
+        numpyro.sample("y", dist.MultivariateNormal(mean, covariance).expand([len(y)]), obs=y)
+
+    return model
+
+
+def test_prior_of_the_population(normal):
+    """Up to a constant: row k of d (from 1) of an LKJ factor counts as diagonal^(d-k+2 eta-2)."""
+    _, population = normal
+    differences = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        root = np.linalg.cholesky(np.cov(rng.normal(size=(2, 10))))
+        mean, sd = rng.normal(size=2), np.exp(rng.normal(size=2))
+        factor = root / np.linalg.norm(root, axis=1, keepdims=True)
+        sites = {"mean": mean, "sd": sd, "factor": factor}
+        ours, _ = log_density(lambda: population.prior() and None, (), {}, sites)
+        expected = stats.norm.logpdf(mean).sum() + stats.halfnorm.logpdf(sd, scale=SD_SCALE).sum()
+        power = 2 * LKJ_CONCENTRATION - 2
+        differences.append(float(ours) - expected - power * np.log(factor[1, 1]))
+    np.testing.assert_allclose(differences, differences[0], atol=1e-6)
+
+
+def test_draws_of_a_driver_follow_its_posterior(normal, wide, draws):
+    seen, _ = normal
+    precision = np.linalg.inv(wide.factor @ wide.factor.T)
+    posterior = np.linalg.inv(precision + np.diag(NOISE**-2.0))
+    mean = (np.asarray(seen) / NOISE**2 + precision @ np.asarray(wide.mean)) @ posterior
+    sd = np.sqrt(np.diag(posterior))
+    error = (np.asarray(draws.log_theta).mean(1) - mean) / sd
+    assert np.abs(error).max() < 0.25 and np.abs(error.mean(0)).max() < 0.03
+    np.testing.assert_allclose(np.asarray(draws.log_theta).std(1).mean(0) / sd, 1, atol=0.05)
+    assert (np.asarray(draws.ess) > 0.5 * population_sampler.PROPOSED).all()
+    expected = stats.multivariate_normal(wide.mean, wide.factor @ wide.factor.T)
+    np.testing.assert_allclose(draws.log_prior[0], expected.logpdf(draws.log_theta[0]), rtol=1e-8)
+
+
+def test_marginal_density_is_that_of_integrated_drivers(normal, wide, draws):
+    """Differences between populations, as exactly as the drivers' draws allow."""
+    seen, population = normal
+    model = population_sampler._marginal_model(population, draws, wide)
+    values = []
+    for mean, sd, correlation in [((1.0, -0.5), (0.4, 0.3), 0.0), ((0.8, -0.3), (0.5, 0.4), 0.5)]:
+        factor = np.array([[1.0, 0.0], [correlation, np.sqrt(1 - correlation**2)]])
+        sites = {"mean": np.array(mean), "sd": np.array(sd), "factor": factor}
+        ours, _ = log_density(model, (None,), {}, sites)
+        exact, _ = log_density(marginal(population), (seen,), {}, sites)
+        values.append((float(ours), float(exact)))
+    (a, b), (c, d) = values
+    assert abs(b - d) > 2  # the two are not alike
+    assert a - c == pytest.approx(b - d, abs=0.5)
 
 
 @pytest.mark.slow
-def test_sampler_agrees_with_the_marginal_posterior(sampled):
+def test_sampler_hardly_diverges(sampled):
+    assert sampled.chains.diverging.mean() < 0.02
+    assert sampled.driver_ess.shape == (DRIVERS,) and sampled.driver_ess.min() > 20
+
+
+@pytest.mark.slow
+def test_sampler_agrees_with_the_marginal_posterior(normal, sampled):
     """Theta integrates out, and plain NUTS does the rest."""
-    seen, population, ours = sampled
-
-    def marginal(y):
-        mean, root = population.prior()
-        covariance = root @ root.T + jnp.diag(NOISE**2)
-        numpyro.sample("y", dist.MultivariateNormal(mean, covariance).expand([DRIVERS]), obs=y)
-
-    exact = nuts.sample(marginal, SETTINGS, 1, seen)
+    seen, population = normal
+    ours = sampled.chains
+    exact = nuts.sample(marginal(population), SETTINGS, 1, seen)
     for name in ("mean", "sd", "factor"):
         mine, theirs = (chains.sites[name].reshape(2000, -1) for chains in (ours, exact))
         spread = theirs.std(0) + 1e-9
@@ -140,6 +150,20 @@ def test_sampler_agrees_with_the_marginal_posterior(sampled):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="about one draw in ten diverges in some block; the cause is not found")
-def test_sampler_hardly_diverges_on_normal_drivers(sampled):
-    assert sampled[2].diverging.mean() < 0.02
+@pytest.mark.parametrize("residual", ["gaussian", "matern"])
+def test_modes_of_simulated_drivers_lie_near_the_truth(residual, simulators, typical, pairs_of):
+    """The same steps with the likelihood of trajectories: the proposals must find the drivers."""
+    simulator = simulators[residual]
+    pairs = pairs_of(simulator, typical[residual].expand(3, -1), 300)
+    data = jax.tree.map(jnp.asarray, statistics(simulator, transitions(simulator, pairs)))
+    population = Population.of(simulator.prior.marginals, TrajectoryLikelihood.of(simulator))
+    broad = population_sampler.Wide(
+        jnp.asarray(population.centre), jnp.diag(jnp.asarray(population.scale))
+    )
+    draws = jax.jit(lambda key: population_sampler._driver_draws(population, data, broad, key))(
+        nuts.random_key(2)
+    )
+    assert (np.asarray(draws.ess) > 100).all()
+    log_theta = np.asarray(draws.log_theta)
+    away = (log_theta.mean(1) - np.log(typical[residual].numpy())) / log_theta.std(1)
+    assert np.abs(away).max() < 4 and np.sqrt(np.square(away).mean()) < 2

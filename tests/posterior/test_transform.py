@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from asbc.posterior.transform import Bounded, Softplus
+from asbc.posterior.transform import Bounded, PriorNormal, Softplus
+from asbc.simulator.prior import Prior
 from asbc.utils.checks import InputError
 
 LOW = torch.tensor([20.0, 1.0, 0.6, 0.2, 0.4, 0.1])
@@ -54,3 +55,16 @@ def test_bad_settings():
         Softplus(0)
     with pytest.raises(InputError, match="finite low < high"):
         Bounded(torch.zeros(2), torch.tensor([1.0, torch.inf]))
+
+
+def test_prior_normal_against_autograd():
+    marginal = {"unit": "m", "centre": 2.0, "log_scale": 0.5, "low": 1.0, "high": 6.0}
+    transform = PriorNormal(Prior({"a": marginal}, {"b": marginal | {"centre": 4.0}}))
+    u = torch.linspace(-3, 3, 14, dtype=torch.float64).view(7, 2)
+    theta = transform(u)
+    assert transform.contains(theta).all()
+    torch.testing.assert_close(transform.inverse(theta), u)
+    for row in u:
+        jacobian = torch.autograd.functional.jacobian(transform, row)
+        expected = torch.linalg.slogdet(jacobian).logabsdet
+        torch.testing.assert_close(transform.log_abs_det(row), expected)

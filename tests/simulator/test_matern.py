@@ -76,6 +76,14 @@ def test_exact_covariance_of_the_sampler(ell, dt, nugget):
     assert not mean.any()
 
 
+@pytest.mark.parametrize("nugget", [0.0, 1e-3])
+def test_correlation_matrices(nugget):
+    shapes = torch.tensor(LENGTHS)[:, None]
+    actual = MaternResidual(nugget).correlation(shapes, 30, 0.2)
+    expected = [kernel(0.2 * np.arange(30), 1.0, ell) + nugget * np.eye(30) for ell in LENGTHS]
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-12)
+
+
 @pytest.mark.parametrize("x", [1e-3, 0.0045, 0.1, 1.5, 8.0])
 def test_process_noise_has_full_relative_accuracy(x):
     def g(s):

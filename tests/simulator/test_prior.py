@@ -92,3 +92,19 @@ def test_mistakes_in_the_settings_are_named():
         Prior(law, {}, {"v1": {"low": 8.0}})
     with pytest.raises(InputError, match="prior of v0.*low < high"):
         Prior(law, {}, {"v0": {"low": 50.0}})
+
+
+@pytest.mark.parametrize("residual", ["gaussian", "matern"])
+def test_coordinates_that_are_normal_under_the_prior(build_simulator, residual):
+    prior = build_simulator(residual).prior
+    u = torch.linspace(-4, 4, 33, dtype=torch.float64)[:, None].expand(-1, prior.dim)
+    theta = prior.from_normal(u)
+    expected = prior.icdf(torch.special.ndtr(u))
+    torch.testing.assert_close(theta.float(), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(prior.to_normal(theta), u, rtol=0, atol=1e-4)
+    # A standard normal, the slope and the prior's density are one statement.
+    normal = torch.distributions.Normal(0.0, 1.0).log_prob(u[4:-4]).sum(-1)
+    slope = prior.normal_slope(u[4:-4]).log().sum(-1)
+    torch.testing.assert_close(normal - slope, prior.log_prob(theta[4:-4]), rtol=0, atol=1e-6)
+    ends = prior.to_normal(torch.stack([prior.low, prior.high]))
+    assert torch.isfinite(ends).all() and (ends[0] < -5).all() and (ends[1] > 5).all()

@@ -10,6 +10,9 @@ from asbc.baselines.transitions import transitions
 from asbc.utils.checks import InputError
 from asbc.utils.random import key, stream
 
+# A known driver of whom fewer draws count has a marginal likelihood with errors of its own.
+FEW_DRAWS = 20
+
 
 @dataclass(frozen=True)
 class Hierarchical:
@@ -51,7 +54,7 @@ class Hierarchical:
         simulator = task.simulator
         order = stream(task.seed, "population").permutation(len(task.known))
         known = task.known.select(np.sort(order[: self.drivers]))
-        population = sample_population(
+        found = sample_population(
             hierarchical_model.Population.of(
                 simulator.prior.marginals, TrajectoryLikelihood.of(simulator)
             ),
@@ -59,6 +62,7 @@ class Hierarchical:
             self.nuts,
             key(task.seed, "nuts", "population"),
         )
+        population = found.chains
         chains = driver_models.driver_posteriors(
             simulator,
             task.test,
@@ -79,6 +83,11 @@ class Hierarchical:
             "known_pairs": len(known),
             "population_convergence": verdict.to_dict(),
             "test_driver_convergence": drivers_verdict.to_dict(),
+            "known_driver_ess": {
+                "smallest": float(found.driver_ess.min()),
+                "median": float(np.median(found.driver_ess)),
+                f"below_{FEW_DRAWS}": int((found.driver_ess < FEW_DRAWS).sum()),
+            },
         }
         return Fitted(
             simulator,

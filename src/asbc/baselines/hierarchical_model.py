@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax import Array, vmap
+from jax import Array
 from numpy.typing import NDArray
 
 from asbc.baselines.nuts import Chains
@@ -25,7 +24,7 @@ LKJ_CONCENTRATION = 2.0
 
 @dataclass(frozen=True)
 class Population:
-    """The joint density of a population and its drivers, by the blocks that a sampler moves.
+    """The prior of a population, and the likelihood of its drivers.
 
     Attributes:
         centre, scale: (dim,) prior of the population mean.
@@ -51,23 +50,6 @@ class Population:
         sd = numpyro.sample("sd", dist.HalfNormal(SD_SCALE).expand([dim]).to_event(1))
         factor = numpyro.sample("factor", dist.LKJCholesky(dim, LKJ_CONCENTRATION))
         return mean, sd[:, None] * factor
-
-    def centred(self, log_theta: Array) -> None:
-        """A NumPyro program: the population, given its drivers (driver, dim)."""
-        mean, root = self.prior()
-        drivers = dist.MultivariateNormal(mean, scale_tril=root).expand([len(log_theta)])
-        numpyro.sample("drivers", drivers.to_event(1), obs=log_theta)
-
-    def non_centred(self, deviation: Array, data: Any) -> None:
-        """The same, given the drivers' standardised deviations from the mean, and their data."""
-        mean, root = self.prior()
-        theta = jnp.exp(mean + deviation @ root.T)
-        numpyro.factor("trajectories", vmap(self.log_likelihood)(theta, data).sum())
-
-    def driver(self, log_theta: Array, mean: Array, whitener: Array, data: Any) -> Array:
-        """Log-density of one driver (dim,), given the population."""
-        deviation = whitener @ (log_theta - mean)
-        return self.log_likelihood(jnp.exp(log_theta), data) - 0.5 * jnp.square(deviation).sum()
 
 
 def population_draws(

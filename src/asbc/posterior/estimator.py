@@ -15,6 +15,7 @@ from torch import Tensor
 
 from asbc.posterior.features import Features, States
 from asbc.posterior.flow import ConditionalFlow
+from asbc.posterior.guide import Guide
 from asbc.posterior.members import Member
 from asbc.posterior.posterior import (
     Posterior,
@@ -23,6 +24,7 @@ from asbc.posterior.posterior import (
     TrajectoryEncoder,
     TransformLike,
 )
+from asbc.posterior.transform import PriorNormal
 from asbc.utils.checks import InputError
 
 
@@ -36,6 +38,7 @@ class PosteriorEstimator(pl.LightningModule):
         prior: Sets the parameters' names and number, their scale, and the support of samples.
         learning_rate: Adam's step size.
         features: What the encoder reads at each step; None: the states.
+        guide: Coordinates for the flow, by trajectory; needs the transform `PriorNormal`.
     """
 
     def __init__(
@@ -46,13 +49,17 @@ class PosteriorEstimator(pl.LightningModule):
         prior: PriorLike,
         learning_rate: float = 1e-3,
         features: Features | None = None,
+        guide: Guide | None = None,
     ) -> None:
         super().__init__()
         if learning_rate <= 0:
             raise InputError(f"estimator: learning_rate is {learning_rate}, expected > 0")
-        density = flow(dim=prior.dim, context_dim=encoder.output_dim)
+        if guide is not None and not isinstance(transform, PriorNormal):
+            raise InputError("guide: its coordinates are those of transform=prior; choose that")
+        context_dim = encoder.output_dim + (guide.size if guide else 0)
+        density = flow(dim=prior.dim, context_dim=context_dim)
         self.posterior = Posterior(
-            encoder, density, transform, prior, features or States(encoder.input_dim)
+            encoder, density, transform, prior, features or States(encoder.input_dim), guide
         )
         # Plain values only: a checkpoint must load with weights_only=True.
         self.save_hyperparameters(
@@ -66,6 +73,10 @@ class PosteriorEstimator(pl.LightningModule):
     def set_input_scaling(self, states: Tensor) -> None:
         """Standardise inputs by the mean and standard deviation of `states` (N, T, input)."""
         self.posterior.set_input_scaling(states)
+
+    def set_guide_scaling(self, theta: Tensor, states: Tensor) -> None:
+        """Standardise a guide's coordinates; as `Posterior.set_guide_scaling`."""
+        self.posterior.set_guide_scaling(theta, states)
 
     def encode(self, states: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Context vectors; as `Posterior.encode`."""

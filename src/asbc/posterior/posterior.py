@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from asbc.posterior.features import Features
 from asbc.posterior.flow import ConditionalFlow
+from asbc.posterior.guide import Guide
 from asbc.posterior.sampling import redraw
 from asbc.utils.checks import InputError, require_finite, require_shape
 from asbc.utils.random import standard_normal
@@ -18,6 +19,8 @@ from asbc.utils.random import standard_normal
 QUANTILES = 2048
 # Trajectories encoded at once: bounds the memory.
 ENCODE_CHUNK = 256
+# Pairs that set the scale of a guide's coordinates.
+GUIDED_PAIRS = 1024
 
 
 class PriorLike(Protocol):
@@ -76,7 +79,9 @@ class Posterior(nn.Module):
     """Encoder, flow and transform with their standardisation: log-densities and samples.
 
     Inputs are standardised by the mean and standard deviation given to `set_input_scaling`;
-    u = T^-1(theta) by those under the prior. All four are buffers, saved with the weights.
+    u = T^-1(theta) by those under the prior. With a guide, the flow sees the guide's coordinates
+    of u in place of u, and the guide's columns at the end of the context. All four statistics are
+    buffers, saved with the weights.
     Everything but `training_log_prob` is evaluated without dropout and without gradients.
     """
 
@@ -92,6 +97,7 @@ class Posterior(nn.Module):
         transform: TransformLike,
         prior: PriorLike,
         features: Features,
+        guide: Guide | None = None,
     ) -> None:
         super().__init__()
         if features.size != encoder.input_dim:
@@ -100,7 +106,7 @@ class Posterior(nn.Module):
                 "entries a step; choose them together with features=NAME"
             )
         self.encoder, self.flow, self.transform, self.prior = encoder, flow, transform, prior
-        self.features = features
+        self.features, self.guide = features, guide
         self.register_buffer("input_mean", torch.zeros(encoder.input_dim))
         self.register_buffer("input_std", torch.ones(encoder.input_dim))
         grid = (torch.arange(QUANTILES) + 0.5) / QUANTILES
@@ -116,6 +122,15 @@ class Posterior(nn.Module):
         self.input_mean.copy_(flat.mean(0))
         # A constant input carries no scale; leave it as it is.
         self.input_std.copy_(torch.where(flat.std(0) > 1e-6, flat.std(0), 1.0))
+
+    def set_guide_scaling(self, theta: Tensor, states: Tensor) -> None:
+        """Standardise a guide's coordinates, if there is one, by some of these pairs."""
+        if self.guide is not None:
+            theta, parts = theta[:GUIDED_PAIRS], states[:GUIDED_PAIRS].split(ENCODE_CHUNK)
+            columns = torch.cat([self.guide(part, None) for part in parts])
+            w, _ = self.guide.whiten(self.transform.inverse(theta), columns)
+            self.u_mean.copy_(w.mean(0))
+            self.u_std.copy_(w.std(0))
 
     def forward(self, *_: Tensor) -> Tensor:
         """Not defined: a density with dropout on and one with dropout off are different things."""
@@ -171,7 +186,12 @@ class Posterior(nn.Module):
             Log-densities (C, N).
         """
         require_shape("theta", theta, (None, self.prior.dim))
-        return self._log_prob(theta, self.encode(states, lengths), self.flow.log_prob_grid)
+        context = self.encode(states, lengths)
+        if self.guide is None:
+            return self._log_prob(theta, context, self.flow.log_prob_grid)
+        # The flow's coordinates differ from one trajectory to the next.
+        each = theta.expand(len(context), *theta.shape)
+        return self._log_prob(each, context, self.flow.log_prob_many)
 
     @torch.no_grad()
     def sample(
@@ -195,22 +215,30 @@ class Posterior(nn.Module):
         return PosteriorSamples(theta, outside.float().mean(1))
 
     def _embed(self, states: Tensor, lengths: Tensor | None) -> Tensor:
-        inputs, lengths = self.features(states, lengths)
-        return self.encoder((inputs - self.input_mean) / self.input_std, lengths)
+        inputs, steps = self.features(states, lengths)
+        context = self.encoder((inputs - self.input_mean) / self.input_std, steps)
+        if self.guide is None:
+            return context
+        return torch.cat([context, self.guide(states, lengths)], dim=-1)
 
     def _log_prob(
         self, theta: Tensor, context: Tensor, flow: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
-        u, log_det = self._standardise(theta)
+        u, log_det = self._standardise(theta, context)
         log_q = flow(u, context) - log_det
         return log_q.masked_fill(~self.transform.contains(theta), -torch.inf)
 
     def _from_noise(self, noise: Tensor, context: Tensor) -> Tensor:
         u = self.flow.inverse(noise, context) * self.u_std + self.u_mean
+        if self.guide is not None:
+            u = self.guide.unwhiten(u, context[:, -self.guide.size :])
         return self.transform(u)
 
-    def _standardise(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+    def _standardise(self, theta: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Standardised u and the log-determinant of the map from it to theta."""
         u = self.transform.inverse(theta)
         log_det = self.transform.log_abs_det(u) + torch.log(self.u_std).sum()
+        if self.guide is not None:
+            u, scale = self.guide.whiten(u, context[:, -self.guide.size :])
+            log_det = log_det + scale
         return (u - self.u_mean) / self.u_std, log_det

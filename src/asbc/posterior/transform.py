@@ -16,6 +16,18 @@ class SupportsBox(Protocol):
     high: Tensor
 
 
+class SupportsNormal(Protocol):
+    """Anything with coordinates that are standard normal under it, e.g. `asbc.simulator.Prior`."""
+
+    def from_normal(self, u: Tensor) -> Tensor: ...
+
+    def to_normal(self, theta: Tensor) -> Tensor: ...
+
+    def normal_slope(self, u: Tensor) -> Tensor: ...
+
+    def contains(self, theta: Tensor) -> Tensor: ...
+
+
 class Softplus(nn.Module):
     """The paper's transform theta = softplus(u) + epsilon: positive, but not bounded above."""
 
@@ -90,3 +102,30 @@ class Bounded(nn.Module):
     def contains(self, theta: Tensor) -> Tensor:
         """Whether theta is in the closed box; (..., D) -> (...)."""
         return ((theta >= self.low) & (theta <= self.high)).all(-1)
+
+
+class PriorNormal(nn.Module):
+    """The map under which the prior of u is standard normal: no sample can leave the support.
+
+    Args:
+        prior: of theta.
+    """
+
+    def __init__(self, prior: SupportsNormal) -> None:
+        super().__init__()
+        self.prior = prior
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.prior.from_normal(u)
+
+    def inverse(self, theta: Tensor) -> Tensor:
+        """u with T(u) = theta."""
+        return self.prior.to_normal(theta)
+
+    def log_abs_det(self, u: Tensor) -> Tensor:
+        """log |dT/du|, summed over the last axis."""
+        return self.prior.normal_slope(u).log().sum(-1)
+
+    def contains(self, theta: Tensor) -> Tensor:
+        """Whether theta is in the support; (..., D) -> (...)."""
+        return self.prior.contains(theta)

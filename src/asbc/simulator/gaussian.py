@@ -24,6 +24,10 @@ class GaussianResidual:
         """Residuals (batch, steps); see `ResidualProcess.sample`."""
         return hyper[:, :1] * standard_normal(rng, hyper.shape[0], steps).to(hyper)
 
+    def correlation(self, shape: Tensor, steps: int, dt: float) -> Tensor:
+        """Identity matrices (n, steps, steps)."""
+        return torch.eye(steps, dtype=torch.float64).expand(len(shape), -1, -1)
+
     def log_likelihood(
         self,
         residuals: Tensor,

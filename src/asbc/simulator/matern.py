@@ -68,6 +68,13 @@ class MaternResidual:
             state = joint[BLOCK:]
         return (torch.cat(values)[:steps] * hyper[:, 0]).t()
 
+    def correlation(self, shape: Tensor, steps: int, dt: float) -> Tensor:
+        """The kernel with its white noise, (n, steps, steps) for correlation lengths (n, 1)."""
+        time = dt * torch.arange(steps, dtype=torch.float64)
+        distance = math.sqrt(5) * (time[:, None] - time).abs() / shape.double()[..., None]
+        kernel = (1 + distance + distance.square() / 3) * torch.exp(-distance)
+        return kernel + self.nugget * torch.eye(steps, dtype=torch.float64)
+
     def log_likelihood(
         self,
         residuals: Tensor,

@@ -12,6 +12,9 @@ from torch import Tensor
 from asbc.utils.checks import InputError
 from asbc.utils.random import uniform
 
+# Probability beyond which `to_normal` does not tell values apart.
+SMALLEST_TAIL = 1e-7
+
 
 @dataclass(frozen=True)
 class Marginal:
@@ -80,6 +83,27 @@ class Prior:
         z = torch.special.ndtri(self._cdf_low + u.double() * self._mass)
         theta = torch.exp(self._mean + self._scale * z).float()
         return theta.clamp(self.low, self.high)
+
+    def from_normal(self, u: Tensor) -> Tensor:
+        """The theta (..., dim) whose prior is u ~ N(0, I), in u's precision."""
+        return self._from_normal(u)[0].to(u.dtype)
+
+    def to_normal(self, theta: Tensor) -> Tensor:
+        """The u (..., dim) that is standard normal under the prior; finite at the bounds too."""
+        share = (torch.special.ndtr(self._standardise(theta)) - self._cdf_low) / self._mass
+        return torch.special.ndtri(share.clamp(SMALLEST_TAIL, 1 - SMALLEST_TAIL)).to(theta.dtype)
+
+    def normal_slope(self, u: Tensor) -> Tensor:
+        """d theta / du (..., dim) of `from_normal`, column by column."""
+        theta, z = self._from_normal(u)
+        ratio = torch.exp((z.square() - u.double().square()) / 2)
+        return (theta * self._scale * self._mass * ratio).to(u.dtype)
+
+    def _from_normal(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        z = torch.special.ndtri(self._cdf_low + torch.special.ndtr(u.double()) * self._mass)
+        # Far out in u the sum may round to 0 or 1.
+        theta = torch.exp(self._mean + self._scale * z).clamp(self.low, self.high)
+        return theta, self._standardise(theta)
 
     def log_prob(self, theta: Tensor) -> Tensor:
         """Normalised log-density (...) of theta (..., dim); -inf outside the support."""

@@ -1,7 +1,7 @@
 """What a residual-acceleration process has to offer, and the pieces all of them share."""
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -63,6 +63,21 @@ class ResidualProcess(Protocol):
         Where the bool mask `lower` (`upper`) is true the acceleration was raised (cut) to a
         bound: the process itself was at or below (above) the entry, which is a censored
         observation and contributes a probability instead of a density.
+        """
+        ...
+
+
+@runtime_checkable
+class HasCorrelation(Protocol):
+    """A process that can write its covariance out, as `guide=laplace` needs it."""
+
+    def correlation(self, shape: Tensor, steps: int, dt: float) -> Tensor:
+        """Covariance matrices (n, steps, steps) over sigma^2, white noise included.
+
+        Args:
+            shape: (n, p - 1), the parameters other than sigma, which is the first.
+            steps: consecutive residuals.
+            dt: time step (s).
         """
         ...
 

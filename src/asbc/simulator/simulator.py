@@ -165,7 +165,7 @@ class Simulator:
         if acceleration is None:
             acceleration = states[..., 1].diff(dim=-1) / self.dt
             states = states[..., :-1, :]
-        return acceleration - self._law(theta.unsqueeze(-2), *states.unbind(-1))
+        return acceleration - self.law_acceleration(theta.unsqueeze(-2), *states.unbind(-1))
 
     def log_likelihood(self, theta: Tensor, states: Tensor) -> Tensor:
         """log p(x | theta) (...) in float64, for theta (..., dim) and states (..., T, 3).
@@ -174,11 +174,7 @@ class Simulator:
         at standstill or at an acceleration bound is a censored observation.
         """
         theta, states = theta.double(), states.double()
-        lowest, highest = self.acceleration_bounds
-        speed = states[..., 1]
-        acceleration = speed.diff(dim=-1) / self.dt
-        lower = (speed[..., 1:] <= 0) | (acceleration <= lowest + BOUND_TOLERANCE)
-        upper = acceleration >= highest - BOUND_TOLERANCE
+        lower, upper = self.censored(states)
         clipped = bool((lower | upper).any())
         return self.residual.log_likelihood(
             self.residuals(theta, states),
@@ -188,13 +184,25 @@ class Simulator:
             upper if clipped else None,
         )
 
+    def censored(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Steps (..., T - 1) of states (..., T, 3) that end at standstill or hardest braking,
+        and those at the strongest acceleration: of these the likelihood knows a side only."""
+        lowest, highest = self.acceleration_bounds
+        speed = states[..., 1]
+        acceleration = speed.diff(dim=-1) / self.dt
+        lower = (speed[..., 1:] <= 0) | (acceleration <= lowest + BOUND_TOLERANCE)
+        return lower, acceleration >= highest - BOUND_TOLERANCE
+
     def _accelerate(
         self, theta: Tensor, gap: Tensor, speed: Tensor, leader_speed: Tensor, residual: Tensor
     ) -> Tensor:
-        law = self._law(theta, gap, speed, speed - leader_speed)
+        law = self.law_acceleration(theta, gap, speed, speed - leader_speed)
         return (law + residual).clamp(*self.acceleration_bounds)
 
-    def _law(self, theta: Tensor, gap: Tensor, speed: Tensor, approach_rate: Tensor) -> Tensor:
+    def law_acceleration(
+        self, theta: Tensor, gap: Tensor, speed: Tensor, approach_rate: Tensor
+    ) -> Tensor:
+        """What the law does in a state (...); theta (..., >= its parameters)."""
         return self.law.acceleration(theta, gap.clamp_min(SMALLEST_GAP), speed, approach_rate)
 
 

@@ -86,7 +86,9 @@ class RoundCallback(pl.Callback):
             raise InputError("the checkpoint has no simulation buffer; it cannot be resumed")
         elif not len(data.buffer):
             self.design = data.warm_up()
-            estimator.set_input_scaling(data.buffer.content.states)
+            content = data.buffer.content
+            estimator.set_input_scaling(content.states)
+            estimator.set_guide_scaling(content.theta, content.states)
             self.round_weights = copy_weights(estimator)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
