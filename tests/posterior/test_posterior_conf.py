@@ -10,7 +10,8 @@ from hydra.utils import instantiate
 from asbc.posterior.encoder import LocalGlobalEncoder
 from asbc.posterior.features import States, StatesAndActions
 from asbc.posterior.flow import MaskedAutoregressiveFlow, NeuralSplineFlow
-from asbc.posterior.transform import Bounded, Softplus
+from asbc.posterior.guide import LaplaceGuide
+from asbc.posterior.transform import Bounded, PriorNormal, Softplus
 from asbc.utils.random import stream
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -22,7 +23,8 @@ GROUPS = {
         "differences": StatesAndActions,
     },
     "flow": {"maf": MaskedAutoregressiveFlow, "nsf": NeuralSplineFlow},
-    "transform": {"softplus": Softplus, "bounded": Bounded},
+    "guide": {"none": type(None), "laplace": LaplaceGuide},
+    "transform": {"softplus": Softplus, "bounded": Bounded, "prior": PriorNormal},
 }
 
 
@@ -31,15 +33,12 @@ def build(
     transform: str = "softplus",
     residual: str = "gaussian",
     features: str = "states",
+    guide: str = "none",
 ):
-    groups = {
-        **{"model": "idm", "residual": residual, "prior": "paper", "encoder": "local_global"},
-        **{"features": features, "flow": flow, "transform": transform, "estimator": "default"},
-    }
-    overrides = [f"+{group}={name}" for group, name in groups.items()]
-    with initialize_config_dir(str(CONF), version_base=None):
-        config = compose(overrides=[*overrides, "+data.dt=0.2"])
-    return instantiate(config.estimator)
+    groups = {"residual": residual, "features": features, "flow": flow, "transform": transform}
+    overrides = [f"{group}={name}" for group, name in {**groups, "guide": guide}.items()]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return instantiate(compose("train", overrides).estimator)
 
 
 def test_every_file_is_covered_here():
@@ -86,3 +85,13 @@ def test_the_encoder_fits_its_features(features, size):
     posterior = build(features=features).posterior
     assert type(posterior.features) is GROUPS["features"][features]
     assert posterior.features.size == posterior.encoder.input_dim == size
+
+
+@pytest.mark.parametrize("residual", ["gaussian", "matern"])
+@pytest.mark.parametrize("guide", GROUPS["guide"])
+def test_the_flow_reads_what_the_guide_says(guide, residual):
+    posterior = build(transform="prior", residual=residual, guide=guide).posterior
+    assert type(posterior.guide) is GROUPS["guide"][guide]
+    states = torch.rand(3, 30, 3) * torch.tensor([30.0, 20.0, 2.0])
+    size = posterior.guide.size if posterior.guide else 0
+    assert posterior.encode(states).shape == (3, 64 + size)
