@@ -37,3 +37,12 @@ def test_the_combination_trains(combination, tiny, train_here, tmp_path):
     assert buffer["round"].tolist() == [0] * 32 + [1] * 32
     leak = rounds["leak_rate"].iloc[1] if "leak_rate" in rounds else 0.0
     assert leak == 0.0 or combination[2] == "softplus"
+
+
+@pytest.mark.parametrize("residual", CHOICES[0])
+def test_a_guide_trains_with_joint_acquisition(residual, tiny, train_here, tmp_path):
+    guided = [f"residual={residual}", "transform=prior", "guide=laplace", "training.rounds=1"]
+    small = ["training.max_epochs=1", "training.warmup_simulations=32"]
+    loss = train_here([*tiny, *guided, *small], tmp_path)
+    rounds = pd.read_csv(tmp_path / "rounds.csv")
+    assert rounds["loss"].min() == pytest.approx(loss) and rounds["leak_rate"].iloc[1] == 0.0

@@ -131,7 +131,7 @@ def test_a_killed_stream_goes_on_as_if_nothing_had_happened(run_script, tiny_str
 
     whole, run = tmp_path / "whole", tmp_path / "run"
     extra = ["features=actions", "flow=nsf", "robust=real", "acquisition.lambda_share=0.5"]
-    arguments = [*tiny_stream, *extra]
+    arguments = [*tiny_stream, *extra, "transform=prior", "guide=laplace"]
     assert run_script("train.py", [*arguments, f"hydra.run.dir={whole}"]) == 0
     # 3 batches a chunk: in the middle of the third one
     late = kill_on_call(PosteriorEstimator, "training_step", 8)
