@@ -48,6 +48,20 @@ def test_a_failed_step_ends_its_run_only(tmp_path):
     assert calls == ["run0 train", "run1 train", "run1 evaluate"]
 
 
+def test_two_studies_of_a_folder_share_the_work(tmp_path):
+    calls: list[str] = []
+
+    def execute(step: Step, output: Path) -> int:
+        calls.append(f"{output.parent.name} {step.name}")
+        if len(calls) == 1:  # another one starts in the middle of the first run, and does the rest
+            run_study(make_runs(tmp_path), 1, execute)
+        return 0
+
+    assert run_study(make_runs(tmp_path), 1, execute) == []
+    rest = [f"run{i} {step}" for i in (1, 2) for step in ("train", "evaluate")]
+    assert calls == ["run0 train", *rest, "run0 evaluate"]
+
+
 def test_as_many_at_a_time_as_asked_for(tmp_path):
     both = threading.Barrier(2, timeout=30)  # passes only when two steps run side by side
 

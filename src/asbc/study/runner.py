@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asbc.study.plan import Run, Step
-from asbc.training.folder import write_text
+from asbc.training.folder import locked, write_text
 from asbc.utils.checks import InputError
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ def is_done(run: Run, step: Step) -> bool:
 def run_study(runs: Sequence[Run], jobs: int, execute: Execute) -> list[Failure]:
     """Run what is left, `jobs` runs at a time; a failed run does not stop the others.
 
+    Two studies of one folder share the work: a run that another process has begun is left to it.
+
     Args:
         runs: from `plan_study`.
         jobs: runs at a time.
@@ -58,6 +60,14 @@ def run_study(runs: Sequence[Run], jobs: int, execute: Execute) -> list[Failure]
 
 def _fill(run: Run, execute: Execute) -> Failure | None:
     run.folder.mkdir(parents=True, exist_ok=True)
+    with locked(run.folder / ".study.lock") as mine:
+        if mine:
+            return _take_steps(run, execute)
+    log.info("%s: left to another study that is at it", run.folder)
+    return None
+
+
+def _take_steps(run: Run, execute: Execute) -> Failure | None:
     for step in run.steps:
         if is_done(run, step):
             continue

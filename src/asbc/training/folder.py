@@ -19,6 +19,18 @@ PACKAGES = ("asbc", "torch", "pytorch-lightning", "hydra-core", "nflows", "numpy
 LAST = "last"  # ckpt_path of a job that may have been started before
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold a lock file; whether it could be had. It is free again when the process ends."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
 class RunFolder:
     """Names of the files of one run.
 
@@ -49,10 +61,8 @@ class RunFolder:
     def claim(self, resuming: bool) -> Iterator[None]:
         """Hold the folder for this process; refuse one in use, or that holds another run."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+        with locked(self.path / ".lock") as mine:
+            if not mine:
                 _refuse(f"{self.shown}: another process is writing to this run")
             if self.last.exists() and not resuming:
                 _refuse(
