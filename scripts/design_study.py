@@ -30,6 +30,11 @@ WAYS = ("joint", "theta_only", "prior_only", "random", "npe", "stream")
 SCORES = {"loss": "hold-out loss", "es": "ES, validation pairs", "c2st": "C2ST to the exact"}
 
 
+def name_of(folder: Path) -> str:
+    """A run's variant and seed."""
+    return f"{folder.parent.name}/{folder.name}"
+
+
 def score_run(folder: Path, drivers: int, cache: Path) -> dict[str, Any]:
     """One row: how the run spent its simulations, how many, and its three scores."""
     run = open_run(folder)
@@ -44,7 +49,7 @@ def score_run(folder: Path, drivers: int, cache: Path) -> dict[str, Any]:
     exact = exact_of(run.config, instantiate, drivers, cache)
     table = closeness(posterior, exact, simulator.parameter_names)
     return {
-        "run": f"{folder.parent.name}/{folder.name}",
+        "run": name_of(folder),
         "way": folder.parent.name.rpartition("_")[0],
         "budget": folder.parent.name.rpartition("_")[2],
         "seed": run.seed,
@@ -121,7 +126,7 @@ def main() -> None:
     path = arguments.folder / "design.csv"
     rows = pd.read_csv(path).to_dict("records") if path.is_file() else []
     scored = {row["run"] for row in rows}
-    new = [f for f in folders if f"{f.parent.name}/{f.name}" not in scored]
+    new = [f for f in folders if name_of(f) not in scored]
     for folder in progress(new, "score", total=len(new)):
         rows.append(score_run(folder, arguments.drivers, arguments.cache))
         pd.DataFrame(rows).to_csv(path, index=False)

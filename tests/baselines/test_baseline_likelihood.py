@@ -12,7 +12,8 @@ from asbc.simulator.idm import SumoIDM
 from asbc.utils.checks import InputError
 
 jnp = pytest.importorskip("jax.numpy")
-nuts = pytest.importorskip("asbc.baselines.nuts")  # turns on double precision
+pytest.importorskip("numpyro")
+import asbc.baselines.nuts  # noqa: E402, F401 (turns on double precision)
 from asbc.baselines import memory  # noqa: E402
 from asbc.baselines.likelihood import TrajectoryLikelihood  # noqa: E402
 

@@ -5,9 +5,10 @@ import pytest
 from scipy import stats
 
 jnp = pytest.importorskip("jax.numpy")
-pytest.importorskip("asbc.baselines.nuts")
+pytest.importorskip("numpyro")
 from numpyro.infer.util import log_density  # noqa: E402
 
+import asbc.baselines.nuts  # noqa: E402, F401 (turns on double precision)
 from asbc.baselines import priors  # noqa: E402
 
 

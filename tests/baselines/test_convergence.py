@@ -6,8 +6,8 @@ import pytest
 from asbc.baselines.convergence import Convergence
 from asbc.baselines.settings import NutsSettings
 
-nuts = pytest.importorskip("asbc.baselines.nuts")
-from asbc.baselines import inference  # noqa: E402
+pytest.importorskip("numpyro")
+from asbc.baselines import inference, nuts  # noqa: E402
 
 NAMES = ("a", "b")
 

@@ -8,14 +8,14 @@ from asbc.baselines.statistics import statistics
 from asbc.baselines.transitions import transitions
 
 jax = pytest.importorskip("jax")
-nuts = pytest.importorskip("asbc.baselines.nuts")  # turns on double precision
+pytest.importorskip("numpyro")
 import jax.numpy as jnp  # noqa: E402
 import numpyro  # noqa: E402
 import numpyro.distributions as dist  # noqa: E402
 from numpyro.infer.util import log_density  # noqa: E402
 from scipy import stats  # noqa: E402
 
-from asbc.baselines import population_sampler  # noqa: E402
+from asbc.baselines import nuts, population_sampler  # noqa: E402 (double precision)
 from asbc.baselines.hierarchical_model import (  # noqa: E402
     LKJ_CONCENTRATION,
     SD_SCALE,

@@ -11,11 +11,12 @@ from asbc.evaluation.calibration import rank_statistics
 from asbc.evaluation.uniformity import rank_test
 from asbc.utils.checks import InputError
 
-nuts = pytest.importorskip("asbc.baselines.nuts")
+pytest.importorskip("numpyro")
 import jax.numpy as jnp  # noqa: E402
 import numpyro  # noqa: E402
 import numpyro.distributions as dist  # noqa: E402
 
+from asbc.baselines import nuts  # noqa: E402
 from asbc.baselines.driver_models import draws_of, driver_posteriors  # noqa: E402
 from asbc.baselines.likelihood import TrajectoryLikelihood  # noqa: E402
 

@@ -18,7 +18,7 @@ from jax.scipy.special import logsumexp
 from numpy.typing import NDArray
 
 from asbc.baselines import nuts
-from asbc.baselines.hierarchical_model import SD_SCALE, Population
+from asbc.baselines.hierarchical_model import SD_SCALE, Population, population_draws
 from asbc.baselines.nuts import Chains, random_key
 from asbc.baselines.settings import NutsSettings
 from asbc.utils.random import key as key_of
@@ -226,8 +226,7 @@ def _with_drivers(chains: Chains, drivers: DriverDraws, random: Array) -> Popula
     """A draw of every driver for each of the population."""
     sites = chains.sites
     shape = sites["mean"].shape[:2]
-    mean = sites["mean"].reshape(-1, sites["mean"].shape[-1])
-    factor = (sites["sd"][..., None] * sites["factor"]).reshape(len(mean), *[mean.shape[1]] * 2)
+    mean, factor = population_draws(chains, chains.diverging.size)
 
     @jax.jit
     def one(args: tuple[Array, Array, Array]) -> tuple[Array, Array]:

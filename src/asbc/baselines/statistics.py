@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
@@ -53,7 +54,7 @@ def statistics(simulator: Simulator, drivers: Sequence[Transitions]) -> Statisti
         parts = [_gaussian(driver) for driver in drivers]
     elif isinstance(simulator.residual, MaternResidual):
         steps = max(len(driver.side) for driver in drivers)
-        factors = _matern_factors(simulator, simulator.residual.nugget, steps)
+        factors = _matern_factors(simulator, simulator.residual, steps)
         parts = [_matern(driver, factors) for driver in drivers]
     else:
         raise InputError(
@@ -72,25 +73,19 @@ def statistics(simulator: Simulator, drivers: Sequence[Transitions]) -> Statisti
     )
 
 
-def matern_correlation(lag: Array, ell: float) -> Array:
-    """The paper's Matern-5/2 kernel with sigma = 1."""
-    scaled = np.sqrt(5) * lag / ell
-    return (1 + scaled + scaled**2 / 3) * np.exp(-scaled)
-
-
 def _gaussian(driver: Transitions) -> tuple[Array, Array]:
     observed = driver.design[driver.side == 0]
     return (observed.T @ observed)[None], np.zeros(1)
 
 
-def _matern_factors(simulator: Simulator, nugget: float, steps: int) -> list[NDArray[Any]]:
+def _matern_factors(
+    simulator: Simulator, process: MaternResidual, steps: int
+) -> list[NDArray[Any]]:
     """Cholesky factors of the correlation matrix at every node, for the longest run."""
     marginal = simulator.prior.marginals[simulator.parameter_names.index("ell")]
-    time = np.arange(steps) * simulator.dt
-    lag = np.abs(time[:, None] - time)
-    white = nugget * np.eye(steps)
-    nodes = _nodes(marginal.low, marginal.high)
-    return [np.linalg.cholesky(matern_correlation(lag, ell) + white) for ell in nodes]
+    nodes = torch.from_numpy(_nodes(marginal.low, marginal.high))[:, None, None]
+    matrices = (process.correlation(node, steps, simulator.dt)[0] for node in nodes)
+    return [np.linalg.cholesky(matrix.numpy()) for matrix in matrices]
 
 
 def _matern(driver: Transitions, factors: Sequence[NDArray[Any]]) -> tuple[Array, Array]:

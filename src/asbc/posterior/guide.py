@@ -100,6 +100,7 @@ class LaplaceGuide:
         reach = GRID_REACH if extra else 0.0
         self.grid = torch.linspace(-reach, reach, shapes if extra else 1, dtype=torch.float64)
         self._whiteners: OrderedDict[bytes, Whitener] = OrderedDict()
+        self._whole: dict[int, tuple[Tensor, Tensor]] = {}
         self._rows, self._columns = torch.tril_indices(self.dim, self.dim)
 
     @property
@@ -152,7 +153,7 @@ class LaplaceGuide:
         return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LaplaceGuide":
-        """Itself: it holds no state but whiteners."""
+        """Itself: it holds nothing but what it has computed before."""
         return self
 
     def _propose(self, fit: Fit, damping: Tensor) -> Tensor:
@@ -165,21 +166,28 @@ class LaplaceGuide:
         moved = (law - step).clamp(-FARTHEST, FARTHEST)
         return torch.cat([moved, fit.u[:, self.law_dim :]], dim=1)
 
+    def _correlation(self, steps: int) -> tuple[Tensor, Tensor]:
+        """Of whole series, (G, T, T), and its derivative by the shape's coordinate."""
+        if steps not in self._whole:
+            simulator, shape = self.simulator, self.law_dim + 1
+            at = torch.zeros(len(self.grid), self.dim, dtype=torch.float64)
+            at[:, shape:] = self.grid[:, None]
+            shapes = simulator.prior.from_normal(at)[:, shape:]
+            correlation = self.residual.correlation(shapes, steps, simulator.dt)
+            change = torch.zeros_like(correlation)
+            if len(self.grid) > 1:
+                (change,) = torch.gradient(correlation, spacing=(self.grid,), dim=0)
+            self._whole[steps] = correlation, change
+        return self._whole[steps]
+
     def _make_whitener(self, used: Tensor) -> Whitener:
-        simulator, shape = self.simulator, self.law_dim + 1
-        at = torch.zeros(len(self.grid), self.dim, dtype=torch.float64)
-        at[:, shape:] = self.grid[:, None]
-        shapes = simulator.prior.from_normal(at)[:, shape:]
-        correlation = self.residual.correlation(shapes, len(used), simulator.dt)
+        correlation, change = self._correlation(len(used))
+        both = used & used[:, None]
         # An unused step becomes one that has nothing to do with the others.
         identity = torch.eye(len(used), dtype=torch.float64).expand_as(correlation)
-        correlation = torch.where(used & used[:, None], correlation, identity)
-        factor = torch.linalg.cholesky(correlation)
+        factor = torch.linalg.cholesky(torch.where(both, correlation, identity))
         matrix = solve_triangular(factor, identity, upper=False)
-        change = torch.zeros_like(correlation)
-        if len(self.grid) > 1:
-            (change,) = torch.gradient(correlation, spacing=(self.grid,), dim=0)
-            change = matrix @ change @ matrix.mT
+        change = matrix @ (change * both) @ matrix.mT
         return Whitener(
             matrix.float(),
             2 * factor.diagonal(dim1=1, dim2=2).log().sum(1),
@@ -235,7 +243,7 @@ class _Data:
         squares = white.square().sum(1).double()  # (G, B)
         sigma = (squares / self.count).sqrt().clamp(prior.low[law], prior.high[law])
         at = u.expand(len(self.grid), -1, -1).clone()
-        at[..., law] = self._sigma_coordinate(sigma)
+        at[..., law] = prior.to_normal(sigma[..., None], slice(law, law + 1))[..., 0]
         at[..., law + 1 :] = self.grid[:, None, None]
         value = squares / sigma.square() / 2 + self.count * sigma.log() + self.log_det / 2
         value = value + at.square().sum(-1) / 2
@@ -279,12 +287,6 @@ class _Data:
         value, slope = torch.func.jvp(explained, (theta,), (tangent.contiguous(),))[:2]
         residual = (self.acceleration - value[0]) * self.used
         return residual, -(slope * self.used).permute(1, 2, 0)
-
-    def _sigma_coordinate(self, sigma: Tensor) -> Tensor:
-        """The coordinate of sigma (...), by a row of theta with sigma in its place."""
-        theta = self.simulator.prior.low.double().expand(*sigma.shape, -1).clone()
-        theta[..., self.law_dim] = sigma
-        return self.simulator.prior.to_normal(theta)[..., self.law_dim]
 
 
 def _where(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:

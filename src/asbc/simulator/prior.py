@@ -88,9 +88,13 @@ class Prior:
         """The theta (..., dim) whose prior is u ~ N(0, I), in u's precision."""
         return self._from_normal(u)[0].to(u.dtype)
 
-    def to_normal(self, theta: Tensor) -> Tensor:
-        """The u (..., dim) that is standard normal under the prior; finite at the bounds too."""
-        share = (torch.special.ndtr(self._standardise(theta)) - self._cdf_low) / self._mass
+    def to_normal(self, theta: Tensor, columns: slice = slice(None)) -> Tensor:
+        """The u that is standard normal under the prior, for the `columns` of theta alone.
+
+        It is finite at the bounds too.
+        """
+        below = torch.special.ndtr(self._standardise(theta, columns))
+        share = (below - self._cdf_low[columns]) / self._mass[columns]
         return torch.special.ndtri(share.clamp(SMALLEST_TAIL, 1 - SMALLEST_TAIL)).to(theta.dtype)
 
     def normal_slope(self, u: Tensor) -> Tensor:
@@ -123,5 +127,5 @@ class Prior:
         theta = theta.float()
         return (theta >= self.low) & (theta <= self.high)
 
-    def _standardise(self, theta: Tensor) -> Tensor:
-        return (theta.double().log() - self._mean) / self._scale
+    def _standardise(self, theta: Tensor, columns: slice = slice(None)) -> Tensor:
+        return (theta.double().log() - self._mean[columns]) / self._scale[columns]
