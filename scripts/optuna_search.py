@@ -58,7 +58,8 @@ def main() -> None:
         study_name=given.metric,
         storage=f"sqlite:///{given.output / 'search.db'}",
         load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=0),
+        # No seed: a search that is continued, or shared, would try the same values again.
+        sampler=optuna.samplers.TPESampler(constant_liar=True),
     )
     study.optimize(objective, n_trials=given.trials)
     best = study.best_trial

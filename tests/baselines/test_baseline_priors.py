@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
-jnp = pytest.importorskip("jax.numpy")
+jax = pytest.importorskip("jax")
 pytest.importorskip("numpyro")
+import jax.numpy as jnp  # noqa: E402
 from numpyro.infer.util import log_density  # noqa: E402
 
 import asbc.baselines.nuts  # noqa: E402, F401 (turns on double precision)
@@ -32,6 +34,25 @@ def test_asbc_prior_is_the_simulators(residual, simulators, density_of):
         expected = float(prior.log_prob(theta) + theta.log().sum())
         ours = density_of(priors.asbc_prior(prior.marginals), log_theta=theta.log().numpy())
         assert ours == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("residual", ["gaussian", "matern"])
+def test_normal_coordinates_are_the_simulators(residual, simulators):
+    """Value, slope and curvature, against the prior's own."""
+    prior = simulators[residual].prior
+    z = torch.linspace(-4, 4, 9, dtype=torch.float64)[:, None].expand(-1, prior.dim)
+    theta = jax.jit(priors.theta_of_normal(prior.marginals))
+    points = jnp.asarray(z.numpy())
+    np.testing.assert_allclose(theta(points), prior.from_normal(z), rtol=1e-6)
+    slope = jax.jit(jax.grad(lambda z: theta(z).sum()))
+    np.testing.assert_allclose(slope(points), prior.normal_slope(z), rtol=1e-5)
+    curvature = jax.jit(jax.grad(lambda z: slope(z).sum()))(points)
+    step = 1e-4
+    near = (slope(points + step) - slope(points - step)) / (2 * step)
+    np.testing.assert_allclose(curvature, near, rtol=1e-4, atol=1e-8)
+    far = jnp.full(prior.dim, 50.0)
+    np.testing.assert_allclose(theta(far), prior.high, rtol=1e-5)
+    assert np.isfinite(slope(far)).all()
 
 
 def test_reference_prior_is_the_published_one(density_of):

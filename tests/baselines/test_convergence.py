@@ -54,6 +54,15 @@ def test_the_drivers_that_failed_are_named():
     )
 
 
+def test_draws_by_importance_count_as_their_proposals():
+    theta = np.stack([chains_of(seed).sites["theta"] for seed in (1, 2)], axis=2)
+    data = inference.repeated_data(theta, np.array([3000.0, 90.0]), NAMES, ["x", "y"])
+    verdict = inference.check(data, NutsSettings())
+    assert verdict.ess_bulk == 90 and verdict.r_hat < 1.01
+    assert verdict.drivers_not_converged == ("y",)
+    assert (verdict.divergences, verdict.draws) == (0, 4000)
+
+
 def test_nan_is_no_convergence():
     assert not Convergence(float("nan"), 1e4, 0, 10, 1.01, 400).converged
 
@@ -79,6 +88,8 @@ def test_inference_data_survives_netcdf(tmp_path):
         nuts.Chains(population, np.zeros((4, 500), bool), np.ones((4, 500))), NAMES, list("abc")
     )
     second = inference.driver_data([chains_of()], NAMES, ["x"])
+    repeated = inference.repeated_data(np.ones((4, 500, 1, 2)), np.ones(1), NAMES, ["x"])
+    assert "sample_stats" not in inference.with_population(repeated, first).groups()
     both = inference.with_population(second, first)
     both.to_netcdf(str(tmp_path / "posterior.nc"), engine="h5netcdf")
     read = az.from_netcdf(str(tmp_path / "posterior.nc"), engine="h5netcdf")

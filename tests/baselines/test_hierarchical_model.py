@@ -16,13 +16,13 @@ from numpyro.infer.util import log_density  # noqa: E402
 from scipy import stats  # noqa: E402
 
 from asbc.baselines import nuts, population_sampler  # noqa: E402 (double precision)
+from asbc.baselines.adaptive_importance import PROPOSED, Normal  # noqa: E402
 from asbc.baselines.hierarchical_model import (  # noqa: E402
     LKJ_CONCENTRATION,
     SD_SCALE,
     Population,
     population_draws,
 )
-from asbc.baselines.likelihood import TrajectoryLikelihood  # noqa: E402
 
 NOISE, DRIVERS = np.array([0.05, 0.6]), 30
 SETTINGS = NutsSettings(chains=2, warmup=300, draws=1000)
@@ -35,32 +35,27 @@ def normal():
     truth = np.array([1.0, -0.5]) + rng.normal(size=(DRIVERS, 2)) * [0.4, 0.3]
     seen = jnp.asarray(truth + NOISE * rng.normal(size=(DRIVERS, 2)))
     population = Population(
-        np.zeros(2),
-        np.ones(2),
-        lambda theta, y: -0.5 * jnp.square((jnp.log(theta) - y) / NOISE).sum(),
+        2, jnp.exp, lambda theta, y: -0.5 * jnp.square((jnp.log(theta) - y) / NOISE).sum()
     )
     return seen, population
 
 
 @pytest.fixture(scope="module")
 def wide():
-    return population_sampler.Wide(
-        jnp.array([0.5, 0.0]), jnp.linalg.cholesky(jnp.array([[1.0, 0.3], [0.3, 0.5]]))
-    )
+    return Normal(jnp.array([0.5, 0.0]), jnp.linalg.cholesky(jnp.array([[1.0, 0.3], [0.3, 0.5]])))
 
 
 @pytest.fixture(scope="module")
 def draws(normal, wide):
     """Of every driver under the wide prior."""
     seen, population = normal
-    propose = jax.jit(lambda key: population_sampler._driver_draws(population, seen, wide, key))
-    return propose(nuts.random_key(0))
+    return population_sampler.driver_sampler(population)(seen, wide, 0, DRIVERS)
 
 
 @pytest.fixture(scope="module")
 def sampled(normal):
     seen, population = normal
-    return population_sampler.sample_population(population, seen, SETTINGS, 0)
+    return population_sampler.sample_population(population, seen, SETTINGS, 0, DRIVERS)
 
 
 def marginal(population, noise=NOISE):
@@ -97,12 +92,12 @@ def test_draws_of_a_driver_follow_its_posterior(normal, wide, draws):
     posterior = np.linalg.inv(precision + np.diag(NOISE**-2.0))
     mean = (np.asarray(seen) / NOISE**2 + precision @ np.asarray(wide.mean)) @ posterior
     sd = np.sqrt(np.diag(posterior))
-    error = (np.asarray(draws.log_theta).mean(1) - mean) / sd
+    error = (np.asarray(draws.z).mean(1) - mean) / sd
     assert np.abs(error).max() < 0.25 and np.abs(error.mean(0)).max() < 0.03
-    np.testing.assert_allclose(np.asarray(draws.log_theta).std(1).mean(0) / sd, 1, atol=0.05)
-    assert (np.asarray(draws.ess) > 0.5 * population_sampler.PROPOSED).all()
+    np.testing.assert_allclose(np.asarray(draws.z).std(1).mean(0) / sd, 1, atol=0.05)
+    assert (np.asarray(draws.ess) > 0.5 * PROPOSED).all()
     expected = stats.multivariate_normal(wide.mean, wide.factor @ wide.factor.T)
-    np.testing.assert_allclose(draws.log_prior[0], expected.logpdf(draws.log_theta[0]), rtol=1e-8)
+    np.testing.assert_allclose(draws.log_prior[0], expected.logpdf(draws.z[0]), rtol=1e-8)
 
 
 def test_marginal_density_is_that_of_integrated_drivers(normal, wide, draws):
@@ -119,6 +114,27 @@ def test_marginal_density_is_that_of_integrated_drivers(normal, wide, draws):
     (a, b), (c, d) = values
     assert abs(b - d) > 2  # the two are not alike
     assert a - c == pytest.approx(b - d, abs=0.5)
+
+
+def test_new_drivers_under_a_population_that_is_not_known_for_sure(normal):
+    """Two equally likely populations: a posterior of two normals, weighed by their evidence."""
+    _, population = normal
+    means, sds = np.array([[0.0, 0.0], [1.0, -1.0]]), np.array([[0.4, 0.5], [0.3, 0.2]])
+    draws = Normal(jnp.asarray(means), jnp.asarray(sds[:, :, None] * np.eye(2)))
+    seen = np.array([[0.2, 0.1], [0.9, -0.4], [0.6, -2.0]])
+    settings = NutsSettings(chains=2, draws=2000)
+    new = population_sampler.sample_new_drivers(population, draws, seen, settings, [1, 2, 3], 2)
+    assert new.theta.shape == (2, 2000, 3, 2) and (new.ess > 2000).all()
+    z = np.log(new.theta).reshape(-1, 3, 2)
+    for driver, y in enumerate(seen):
+        evidence = stats.norm.pdf(y, means, np.hypot(sds, NOISE)).prod(1)
+        share = evidence / evidence.sum()
+        variance = 1 / (sds**-2.0 + NOISE**-2.0)
+        centre = variance * (means / sds**2 + y / NOISE**2)
+        mean = share @ centre
+        sd = np.sqrt(share @ (variance + centre**2) - mean**2)
+        np.testing.assert_allclose((z[:, driver].mean(0) - mean) / sd, 0, atol=0.1)
+        np.testing.assert_allclose(z[:, driver].std(0) / sd, 1, atol=0.07)
 
 
 @pytest.mark.slow
@@ -138,8 +154,8 @@ def test_sampler_agrees_with_the_marginal_posterior(normal, sampled):
         spread = theirs.std(0) + 1e-9
         np.testing.assert_allclose((mine.mean(0) - theirs.mean(0)) / spread, 0, atol=0.25)
         np.testing.assert_allclose((mine.std(0) + 1e-9) / spread, 1, atol=0.2)
-    # A driver's log theta given the population is normal: check one against many draws of it.
-    mean, root = population_draws(exact, 2000)
+    # A driver's z given the population is normal: check one against many draws of it.
+    mean, root = (np.asarray(part) for part in population_draws(exact, 2000))
     precision = np.linalg.inv(root @ root.transpose(0, 2, 1)) + np.diag(NOISE**-2.0)
     pull = np.einsum("nij,nj->ni", precision - np.diag(NOISE**-2.0), mean)
     expected = np.linalg.solve(precision, (pull + np.asarray(seen[0]) / NOISE**2)[..., None])
@@ -155,15 +171,11 @@ def test_modes_of_simulated_drivers_lie_near_the_truth(residual, simulators, typ
     """The same steps with the likelihood of trajectories: the proposals must find the drivers."""
     simulator = simulators[residual]
     pairs = pairs_of(simulator, typical[residual].expand(3, -1), 300)
-    data = jax.tree.map(jnp.asarray, statistics(simulator, transitions(simulator, pairs)))
-    population = Population.of(simulator.prior.marginals, TrajectoryLikelihood.of(simulator))
-    broad = population_sampler.Wide(
-        jnp.asarray(population.centre), jnp.diag(jnp.asarray(population.scale))
-    )
-    draws = jax.jit(lambda key: population_sampler._driver_draws(population, data, broad, key))(
-        nuts.random_key(2)
-    )
+    data = statistics(simulator, transitions(simulator, pairs))
+    population = Population.of(simulator)
+    broad = Normal(jnp.zeros(population.dim), jnp.eye(population.dim))
+    draws = population_sampler.driver_sampler(population)(data, broad, 2, 3)
     assert (np.asarray(draws.ess) > 100).all()
-    log_theta = np.asarray(draws.log_theta)
-    away = (log_theta.mean(1) - np.log(typical[residual].numpy())) / log_theta.std(1)
+    z = np.asarray(draws.z)
+    away = (z.mean(1) - simulator.prior.to_normal(typical[residual]).numpy()) / z.std(1)
     assert np.abs(away).max() < 4 and np.sqrt(np.square(away).mean()) < 2

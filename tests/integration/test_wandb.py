@@ -75,8 +75,11 @@ class Offline:
 
 @pytest.fixture
 def logged(run_script, tiny, tmp_path, monkeypatch) -> Path:
-    """A run that was trained in two parts and evaluated, all with W&B offline."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
+    """A run that was trained in two parts and evaluated by someone who has no account."""
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("NETRC", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setattr("asbc.reporting.run_report.all_pictures", _one_picture)
     run, log = tmp_path / "run", tmp_path / "log"
     first = [*tiny, "training.rounds=0", "logger=wandb", "tags=[paper,test]"]

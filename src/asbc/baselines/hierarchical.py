@@ -24,7 +24,7 @@ class Hierarchical:
     Args:
         drivers: known drivers the population is learned from, drawn at random; None for all.
         population_draws: draws of the population that make up a test driver's prior.
-        drivers_at_once: test drivers sampled side by side.
+        drivers_at_once: drivers sampled side by side.
         nuts: sampler settings.
     """
 
@@ -46,37 +46,33 @@ class Hierarchical:
     def fit(self, task: Task) -> Fitted:
         """Sample the population, then every test driver."""
         require_extra()
-        from asbc.baselines import driver_models, hierarchical_model, inference
-        from asbc.baselines.likelihood import TrajectoryLikelihood
-        from asbc.baselines.population_sampler import sample_population
+        from asbc.baselines import inference
+        from asbc.baselines.hierarchical_model import Population, population_draws
+        from asbc.baselines.population_sampler import sample_new_drivers, sample_population
         from asbc.baselines.statistics import statistics
 
-        simulator = task.simulator
+        simulator, test = task.simulator, task.test
         order = stream(task.seed, "population").permutation(len(task.known))
         known = task.known.select(np.sort(order[: self.drivers]))
+        population = Population.of(simulator)
         found = sample_population(
-            hierarchical_model.Population.of(
-                simulator.prior.marginals, TrajectoryLikelihood.of(simulator)
-            ),
+            population,
             statistics(simulator, transitions(simulator, known)),
             self.nuts,
             key(task.seed, "nuts", "population"),
+            self.drivers_at_once,
         )
-        population = found.chains
-        chains = driver_models.driver_posteriors(
-            simulator,
-            task.test,
-            task.context_steps,
+        new = sample_new_drivers(
+            population,
+            population_draws(found.chains, self.population_draws),
+            statistics(simulator, transitions(simulator, test, task.context_steps)),
             self.nuts,
-            task.seed,
-            min(self.drivers_at_once, len(task.test)),
-            driver_models.population_prior(
-                *hierarchical_model.population_draws(population, self.population_draws)
-            ),
+            [key(task.seed, "importance", name) for name in test.pair_id],
+            self.drivers_at_once,
         )
         names = simulator.parameter_names
-        first = inference.population_data(population, names, known.pair_id)
-        second = inference.driver_data(chains, names, task.test.pair_id)
+        first = inference.population_data(found.chains, names, known.pair_id)
+        second = inference.repeated_data(new.theta, new.ess, names, test.pair_id)
         verdict = inference.check(first, self.nuts)
         drivers_verdict = inference.check(second, self.nuts)
         details = {
@@ -91,8 +87,8 @@ class Hierarchical:
         }
         return Fitted(
             simulator,
-            take_draws(driver_models.draws_of(chains), task.samples).transpose(0, 1),
-            task.test,
+            take_draws(new.theta, task.samples).transpose(0, 1),
+            test,
             details,
             inference.with_population(second, first),
             verdict.joined(drivers_verdict),

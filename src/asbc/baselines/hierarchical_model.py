@@ -1,24 +1,27 @@
-"""A population of drivers: log theta of a driver ~ N(mean, covariance).
+"""A population of drivers: z of a driver ~ N(mean, covariance).
 
-The population mean has ASBC's log-normals as its prior, without their truncation: drivers may
-leave ASBC's feasible box if the data say so.
+z are the coordinates of theta in which ASBC's prior is standard normal, so that no driver leaves
+ASBC's feasible box, and a population with mean 0 and covariance I is ASBC's prior itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from numpy.typing import NDArray
 
+from asbc.baselines.adaptive_importance import Normal
+from asbc.baselines.likelihood import TrajectoryLikelihood
 from asbc.baselines.nuts import Chains
-from asbc.simulator.prior import Marginal
+from asbc.baselines.priors import theta_of_normal
+from asbc.simulator import Simulator
 
-# Spread between drivers on the log scale: a factor of 1.6 is one standard deviation of the prior.
-SD_SCALE = 0.5
+# Prior standard deviation of each population mean, and scale of the spread between drivers.
+MEAN_SCALE, SD_SCALE = 1.0, 1.0
 LKJ_CONCENTRATION = 2.0
 
 
@@ -27,35 +30,34 @@ class Population:
     """The prior of a population, and the likelihood of its drivers.
 
     Attributes:
-        centre, scale: (dim,) prior of the population mean.
+        dim: number of parameters.
+        theta: (..., dim) of z (..., dim).
         log_likelihood: of one driver, from theta (dim,) and its data.
     """
 
-    centre: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    dim: int
+    theta: Callable[[Array], Array]
     log_likelihood: Callable[[Array, Any], Array]
 
     @classmethod
-    def of(
-        cls, marginals: Sequence[Marginal], log_likelihood: Callable[[Array, Any], Array]
-    ) -> "Population":
-        """With ASBC's prior."""
-        centre = np.log([m.centre for m in marginals])
-        return cls(centre, np.array([m.log_scale for m in marginals]), log_likelihood)
+    def of(cls, simulator: Simulator) -> "Population":
+        """With ASBC's prior and likelihood."""
+        prior = simulator.prior
+        likelihood = TrajectoryLikelihood.of(simulator)
+        return cls(prior.dim, theta_of_normal(prior.marginals), likelihood)
 
-    def prior(self) -> tuple[Array, Array]:
-        """The population alone: its mean and the Cholesky factor of its covariance."""
-        dim = len(self.centre)
-        mean = numpyro.sample("mean", dist.Normal(self.centre, self.scale).to_event(1))
-        sd = numpyro.sample("sd", dist.HalfNormal(SD_SCALE).expand([dim]).to_event(1))
-        factor = numpyro.sample("factor", dist.LKJCholesky(dim, LKJ_CONCENTRATION))
-        return mean, sd[:, None] * factor
+    def prior(self) -> Normal:
+        """The population alone, as a NumPyro program."""
+        law = dist.Normal(0.0, MEAN_SCALE).expand([self.dim]).to_event(1)
+        mean = numpyro.sample("mean", law)
+        sd = numpyro.sample("sd", dist.HalfNormal(SD_SCALE).expand([self.dim]).to_event(1))
+        factor = numpyro.sample("factor", dist.LKJCholesky(self.dim, LKJ_CONCENTRATION))
+        return Normal(mean, sd[:, None] * factor)
 
 
-def population_draws(
-    chains: Chains, count: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """`count` evenly spaced draws of the mean (count, dim) and covariance factor of log theta."""
+def population_draws(chains: Chains, count: int) -> Normal:
+    """`count` evenly spaced draws of the population, a leading axis of mean and factor."""
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in chains.sites.items()}
     place = np.linspace(0, len(flat["mean"]) - 1, count).round().astype(int)
-    return flat["mean"][place], (flat["sd"][..., None] * flat["factor"])[place]
+    factor = flat["sd"][..., None] * flat["factor"]
+    return Normal(jnp.asarray(flat["mean"][place]), jnp.asarray(factor[place]))

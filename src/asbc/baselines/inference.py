@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import arviz as az
 import numpy as np
+from numpy.typing import NDArray
 
 from asbc.baselines.convergence import Convergence
 from asbc.baselines.nuts import Chains
@@ -49,21 +50,52 @@ def population_data(
     return _inference_data(chains, dims, coords)
 
 
+def repeated_data(
+    theta: NDArray[np.float64],
+    ess: NDArray[np.float64],
+    names: Sequence[str],
+    drivers: Sequence[str],
+) -> az.InferenceData:
+    """Posteriors of drivers sampled several times over by importance; the repeats are the chains.
+
+    Args:
+        theta: (repeat, draw, driver, dim).
+        ess: (driver,) effective number of the proposals behind the draws.
+        names: of the parameters.
+        drivers: their ids.
+    """
+    return az.from_dict(
+        posterior={"theta": theta},
+        constant_data={"importance_ess": ess},
+        dims={"theta": ["driver", "parameter"], "importance_ess": ["driver"]},
+        coords={"driver": list(drivers), "parameter": list(names)},
+    )
+
+
 def check(data: az.InferenceData, settings: NutsSettings) -> Convergence:
-    """Rank-normalised r-hat and bulk effective sample size of every sampled quantity."""
+    """Rank-normalised r-hat and bulk effective sample size of every sampled quantity.
+
+    Draws by importance count as many times as the proposals behind them.
+    """
     # The correlations follow from draws that are checked, and their diagonal is constant.
     sampled = data["posterior"].drop_vars("correlation", errors="ignore")
     r_hat, ess = az.rhat(sampled), az.ess(sampled, method="bulk")
+    if "constant_data" in data.groups():
+        ess = np.minimum(ess, data["constant_data"]["importance_ess"])
+    # Whether draws diverged, of Markov chains only.
+    diverging = data["sample_stats"].diverging if "sample_stats" in data.groups() else None
+    apart = diverging is None or "driver" in diverging.dims
     drivers, failed = 0, []
-    if "driver" in data["sample_stats"].diverging.dims:
+    if apart:
         bad = (r_hat["theta"] >= settings.max_r_hat) | (ess["theta"] <= settings.min_ess)
         bad = bad.any("parameter")
         drivers, failed = bad.size, [str(name) for name in bad.driver.values[bad.values]]
+    sizes = sampled.sizes
     return Convergence(
         r_hat=max(float(r_hat[name].max()) for name in sampled.data_vars),
         ess_bulk=min(float(ess[name].min()) for name in sampled.data_vars),
-        divergences=int(data["sample_stats"].diverging.sum()),
-        draws=data["sample_stats"].diverging.size,
+        divergences=0 if diverging is None else int(diverging.sum()),
+        draws=sizes["chain"] * sizes["draw"] * (drivers or 1),
         max_r_hat=settings.max_r_hat,
         min_ess=settings.min_ess,
         drivers=drivers,

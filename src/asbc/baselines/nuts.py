@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from numpyro.infer import MCMC, NUTS, init_to_uniform
 
 from asbc.baselines.settings import NutsSettings
-from asbc.utils.progress import progress
+from asbc.baselines.side_by_side import map_drivers, random_key
 
 # Sums of squares over long trajectories and near-singular kernels need double precision.
 numpyro.enable_x64()
@@ -36,7 +36,7 @@ def sample(
 ) -> Chains:
     """Draws of `model(data)`; a dense mass matrix suits few, strongly dependent parameters."""
     run = jax.jit(_runner(model, settings, dense_mass))
-    return to_numpy(run(random_key(key), data))
+    return jax.tree.map(np.asarray, run(random_key(key), data))
 
 
 def sample_drivers(
@@ -55,17 +55,8 @@ def sample_drivers(
         data: a tree of arrays whose first axis is the driver.
         at_once: drivers in one batch; changes the speed and no result beyond rounding.
     """
-    run = jax.jit(jax.vmap(_runner(model, settings)))
-    random = jax.numpy.stack([random_key(key) for key in keys])
-    starts = range(0, len(keys), at_once)
-    chains: list[Chains] = []
-    for start in progress(starts, "drivers", total=len(starts)):
-        # The last batch is filled up with earlier drivers, so that nothing is compiled twice.
-        place = np.arange(start, start + at_once) % len(keys)
-        batch = to_numpy(run(random[place], jax.tree.map(lambda x, p=place: x[p], data)))
-        wanted = min(at_once, len(keys) - start)
-        chains += [jax.tree.map(lambda x, i=i: x[i], batch) for i in range(wanted)]
-    return chains
+    every = map_drivers(jax.jit(jax.vmap(_runner(model, settings))), keys, data, at_once)
+    return [jax.tree.map(lambda x, i=i: x[i], every) for i in range(len(keys))]
 
 
 def _runner(
@@ -97,13 +88,3 @@ def _runner(
         )
 
     return run
-
-
-def random_key(key: int) -> jax.Array:
-    """JAX's key for one of ours."""
-    return jax.random.PRNGKey(key % 2**32)
-
-
-def to_numpy(chains: Chains) -> Chains:
-    """The same in host memory."""
-    return jax.tree.map(np.asarray, chains)

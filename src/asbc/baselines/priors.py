@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
+from jax.scipy.special import ndtr, ndtri
+from scipy import stats
 
 from asbc.simulator.prior import Marginal
 
@@ -34,6 +37,28 @@ def asbc_prior(marginals: Sequence[Marginal]) -> ThetaPrior:
         return jnp.exp(numpyro.sample("log_theta", law))
 
     return sample
+
+
+def theta_of_normal(marginals: Sequence[Marginal]) -> Callable[[Array], Array]:
+    """The theta (..., dim) that follows ASBC's prior where z (..., dim) is standard normal."""
+    fields = np.array([(m.centre, m.low, m.high) for m in marginals])
+    centre, low, high = np.log(fields).T
+    scale = np.array([m.log_scale for m in marginals])
+    below, above = stats.norm.cdf((np.stack([low, high]) - centre) / scale)
+
+    @jax.custom_jvp
+    def standardised(z: Array) -> Array:
+        # Further out theta is at its bound, up to rounding.
+        return ndtri(below + ndtr(jnp.clip(z, -7.0, 7.0)) * (above - below))
+
+    @standardised.defjvp
+    def slope(at: tuple[Array], towards: tuple[Array]) -> tuple[Array, Array]:
+        (z,), (direction,) = at, towards
+        x = standardised(z)
+        rate = (above - below) * jnp.exp((jnp.square(x) - jnp.square(z)) / 2)
+        return x, jnp.where(jnp.abs(z) < 7.0, rate, 0.0) * direction
+
+    return lambda z: jnp.exp(centre + scale * standardised(z))
 
 
 def reference_prior(residual_parameters: Sequence[str]) -> ThetaPrior:

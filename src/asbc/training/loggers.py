@@ -1,6 +1,7 @@
 """W&B without an account, and as one run from the first epoch to the evaluation."""
 
 import json
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,13 +26,15 @@ def wandb_logger(
     Args:
         save_dir: the run folder; a resumed run in the same folder continues the same W&B run.
         project, entity: where the run belongs.
-        offline: True or False to decide; None to ask W&B whether there is a login.
+        offline: True or False to decide; None to ask WANDB_MODE, and W&B whether there is a login.
         settings: passed on to `WandbLogger`, e.g. group, tags, notes, job_type.
     """
     import wandb
 
+    mode = os.environ.get("WANDB_MODE")
     if offline is None:
-        offline = wandb.api.api_key is None
+        wanted = mode in (None, "online")
+        offline = not (wanted and wandb.login(prompt=False, verify=False))
     save_dir = Path(save_dir)
     save_dir.mkdir(parents=True, exist_ok=True)
     known = wandb_identity(save_dir)
@@ -42,6 +45,8 @@ def wandb_logger(
     return WandbLogger(
         save_dir=save_dir,
         offline=offline,
+        # Lightning says so in the environment only, which W&B has read by now.
+        mode=mode or ("offline" if offline else "online"),
         id=identity["id"],
         resume="allow",
         project=project,
