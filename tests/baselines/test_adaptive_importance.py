@@ -74,6 +74,16 @@ def test_draws_come_in_no_order(drawn):
         np.testing.assert_allclose(first.mean(0), second.mean(0), atol=0.12 * z.std())
 
 
+def test_small_matrices_are_factored_as_by_lapack():
+    root = np.random.default_rng(2).normal(size=(5, 5))
+    matrix = root @ root.T + 0.1 * np.eye(5)
+    factor = np.asarray(jax.jit(importance.small_cholesky)(matrix))
+    np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), rtol=1e-9, atol=1e-12)
+    inverse = jax.jit(importance.small_inverse)(factor)
+    np.testing.assert_allclose(inverse, np.linalg.inv(factor), rtol=1e-9, atol=1e-12)
+    assert np.isnan(importance.small_cholesky(jnp.asarray(matrix - 10 * np.eye(5)))).any()
+
+
 def test_systematic_places():
     weight = np.array([0.5, 0.0, 0.25, 0.25])
     places = np.asarray(importance._systematic(jnp.asarray(weight), 8, random_key(0)))

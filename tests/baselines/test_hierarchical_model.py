@@ -116,6 +116,7 @@ def test_marginal_density_is_that_of_integrated_drivers(normal, wide, draws):
     assert a - c == pytest.approx(b - d, abs=0.5)
 
 
+@pytest.mark.slow
 def test_new_drivers_under_a_population_that_is_not_known_for_sure(normal):
     """Two equally likely populations: a posterior of two normals, weighed by their evidence."""
     _, population = normal

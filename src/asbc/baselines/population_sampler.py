@@ -37,7 +37,7 @@ from asbc.baselines.side_by_side import map_drivers, random_key
 from asbc.utils.random import key as key_of
 
 # Draws that stand for a known driver.
-KEPT = 300
+KEPT = 600
 # The wide prior's covariance is the population's times WIDER; how often both are estimated.
 WIDER, PASSES, EM_STEPS = 2.0, 2, 100
 
@@ -185,6 +185,8 @@ def _marginal_model(
     place = (drivers.z - wide.mean).reshape(-1, dim) @ whiten.T
     row, column = np.tril_indices(dim)
     functions = jnp.concatenate([place[:, row] * place[:, column], place], axis=1)
+    # Single precision is right to 1e-5 here and takes a third of the time.
+    functions, log_prior = (x.astype(jnp.float32) for x in (functions, drivers.log_prior))
     twice = jnp.where(row == column, 1.0, 2.0)
 
     def model(_: Any) -> None:
@@ -193,10 +195,11 @@ def _marginal_model(
         whitener = small_inverse(whiten @ factor)
         precision = whitener.T @ whitener
         linear = jnp.concatenate([-0.5 * twice * precision[row, column], precision @ centre])
-        density = (functions @ linear).reshape(count, kept) - drivers.log_prior
+        density = (functions @ linear.astype(jnp.float32)).reshape(count, kept) - log_prior
+        evidence = logsumexp(density, axis=1).astype(linear.dtype)
         constant = jnp.log(jnp.diag(factor)).sum() + 0.5 * centre @ precision @ centre
         constant = constant + 0.5 * dim * jnp.log(2 * jnp.pi) + jnp.log(kept)
-        numpyro.factor("trajectories", (logsumexp(density, axis=1) - constant).sum())
+        numpyro.factor("trajectories", (evidence - constant).sum())
 
     return model
 
