@@ -72,7 +72,9 @@ def test_two_runs_are_as_good_as_the_worse():
     bad = Convergence(1.02, 2000, 5, 1000, 1.01, 400, drivers=3, drivers_not_converged=("x",))
     both = good.joined(bad)
     assert (both.r_hat, both.ess_bulk, both.divergences) == (1.02, 900, 5)
-    assert not both.converged
+    assert not both.converged and both.remark == "1 of 3 drivers did not converge"
+    assert bad.joined(bad).remark == "did not converge"
+    assert good.joined(good).remark == "" and good.joined(good).drivers == 0
 
 
 def test_inference_data_survives_netcdf(tmp_path):

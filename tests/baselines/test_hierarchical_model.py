@@ -138,6 +138,29 @@ def test_new_drivers_under_a_population_that_is_not_known_for_sure(normal):
         np.testing.assert_allclose(z[:, driver].std(0) / sd, 1, atol=0.07)
 
 
+def test_a_driver_whose_proposal_failed_is_sampled_again(normal, monkeypatch):
+    """The first try of the second of three drivers counts for nothing."""
+    _, population = normal
+    tries = []
+
+    def fake(batch, keys, data, at_once, description):
+        tries.append((description, np.asarray(data).tolist()))
+        z = np.full((len(keys), 2, 4, 2), float(len(tries)))
+        ess = np.full((len(keys), 2), 100.0)
+        if len(tries) == 1:
+            ess[1, 0] = 1.0
+        return z, ess
+
+    monkeypatch.setattr(population_sampler, "map_drivers", fake)
+    draws = Normal(jnp.zeros((1, 2)), jnp.eye(2)[None])
+    settings = NutsSettings(chains=2, draws=4)
+    data = np.array([[10.0], [20.0], [30.0]])
+    new = population_sampler.sample_new_drivers(population, draws, data, settings, [1, 2, 3], 3)
+    assert tries == [("test drivers", data.tolist()), ("weak test drivers", [[20.0]])]
+    np.testing.assert_allclose(np.log(new.theta[0, 0, :, 0]), [1, 2, 1])
+    np.testing.assert_array_equal(new.ess, 8)
+
+
 @pytest.mark.slow
 def test_sampler_hardly_diverges(sampled):
     assert sampled.chains.diverging.mean() < 0.02

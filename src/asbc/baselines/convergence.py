@@ -1,6 +1,6 @@
 """The verdict on a sampler's run, in numbers and in plain words."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -58,7 +58,15 @@ class Convergence:
         return asdict(self) | {"converged": self.converged}
 
     def joined(self, other: "Convergence") -> "Convergence":
-        """The verdict on two runs that are used together; the bounds are this one's."""
+        """The verdict on two runs that are used together; the bounds are this one's.
+
+        Where only drivers of one of them failed, it says which.
+        """
+        failed = [run for run in (self, other) if not run.converged]
+        # Two failures, or one of a joint posterior, have no drivers to name.
+        blamed = (
+            failed[0] if len(failed) == 1 else replace(self, drivers=0, drivers_not_converged=())
+        )
         return Convergence(
             r_hat=max(self.r_hat, other.r_hat),
             ess_bulk=min(self.ess_bulk, other.ess_bulk),
@@ -66,4 +74,6 @@ class Convergence:
             draws=self.draws + other.draws,
             max_r_hat=self.max_r_hat,
             min_ess=self.min_ess,
+            drivers=blamed.drivers,
+            drivers_not_converged=blamed.drivers_not_converged,
         )

@@ -60,7 +60,7 @@ class Hierarchical:
             statistics(simulator, transitions(simulator, known)),
             self.nuts,
             key(task.seed, "nuts", "population"),
-            self.drivers_at_once,
+            min(self.drivers_at_once, len(known)),
         )
         new = sample_new_drivers(
             population,
@@ -68,7 +68,7 @@ class Hierarchical:
             statistics(simulator, transitions(simulator, test, task.context_steps)),
             self.nuts,
             [key(task.seed, "importance", name) for name in test.pair_id],
-            self.drivers_at_once,
+            min(self.drivers_at_once, len(test)),
         )
         names = simulator.parameter_names
         first = inference.population_data(found.chains, names, known.pair_id)

@@ -40,6 +40,8 @@ from asbc.utils.random import key as key_of
 KEPT = 600
 # The wide prior's covariance is the population's times WIDER; how often both are estimated.
 WIDER, PASSES, EM_STEPS = 2.0, 2, 100
+# A new driver whose proposals count for less than this share of its draws is sampled again.
+WEAK, RETRIES = 0.5, 3
 
 
 class DriverDraws(NamedTuple):
@@ -99,7 +101,8 @@ def sample_new_drivers(
     """Posteriors of drivers whose prior is the population as it is known.
 
     Every driver is sampled `settings.chains` times over from scratch, so that r-hat shows whether
-    the repeats found the same posterior.
+    the repeats found the same posterior. Where a proposal was not found in one of them, all are
+    made again.
 
     Args:
         population: the model.
@@ -125,7 +128,17 @@ def sample_new_drivers(
             jax.random.split(random, settings.chains),
         )
 
-    z, ess = map_drivers(jax.jit(one), keys, data, at_once, "test drivers")
+    batch = jax.jit(one)
+    z, ess = map_drivers(batch, keys, data, at_once, "test drivers")
+    for attempt in range(RETRIES):
+        weak = np.flatnonzero(ess.min(axis=1) < WEAK * settings.draws)
+        if not len(weak):
+            break
+        again = [key_of(keys[i], "again", attempt) for i in weak.tolist()]
+        own = jax.tree.map(lambda x, weak=weak: x[weak], data)
+        new_z, new_ess = map_drivers(batch, again, own, at_once, "weak test drivers")
+        better = new_ess.min(axis=1) > ess[weak].min(axis=1)
+        z[weak[better]], ess[weak[better]] = new_z[better], new_ess[better]
     theta = np.asarray(population.theta(jnp.asarray(z)))
     return NewDrivers(theta.transpose(1, 2, 0, 3), np.minimum(ess, settings.draws).sum(1))
 

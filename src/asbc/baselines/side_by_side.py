@@ -31,11 +31,10 @@ def map_drivers(
         description: of the progress bar.
     """
     random = jax.numpy.stack([random_key(key) for key in keys])
-    at_once = min(at_once, len(keys))
     starts = range(0, len(keys), at_once)
     batches = []
     for start in progress(starts, description, total=len(starts)):
-        # The last batch is filled up with earlier drivers, so that nothing is compiled twice.
+        # The last batch is filled up with other drivers, so that nothing is compiled twice.
         place = np.arange(start, start + at_once) % len(keys)
         found = batch(random[place], jax.tree.map(lambda x, p=place: x[p], data))
         wanted = min(at_once, len(keys) - start)
