@@ -30,11 +30,13 @@ def density_of():
 def test_asbc_prior_is_the_simulators(residual, simulators, density_of):
     prior = simulators[residual].prior
     theta = prior.sample(5, np.random.default_rng(0)).double()
-    for z in prior.to_normal(theta):
-        # The density of z is that of theta times the Jacobian.
-        slope = prior.normal_slope(z)
-        expected = float(prior.log_prob(prior.from_normal(z)) + slope.log().sum())
-        ours = density_of(priors.asbc_prior(prior.marginals), z=z.numpy())
+    for point, z in zip(theta, prior.to_normal(theta), strict=True):
+        # The density of log theta, or of z, is that of theta times the Jacobian.
+        expected = float(prior.log_prob(point) + point.log().sum())
+        ours = density_of(priors.asbc_prior(prior.marginals), log_theta=point.log().numpy())
+        assert ours == pytest.approx(expected, rel=1e-5)
+        expected = float(prior.log_prob(point) + prior.normal_slope(z).log().sum())
+        ours = density_of(priors.asbc_prior_as_normal(prior.marginals), z=z.numpy())
         assert ours == pytest.approx(expected, rel=1e-5)
 
 

@@ -142,9 +142,11 @@ def test_known_parameters_are_compared_by_name(setting, tmp_path) -> None:
     assert found["v0"]["bias"] == pytest.approx(1 - 0.025, abs=1e-4)
     assert found["T"]["bias"] == pytest.approx(-0.025, abs=1e-4)
     # The same answer for every driver has no correlation with the truth.
+    result.metrics["baseline"] = {"r_hat": float("inf")}  # of a chain that never moved
     write_evaluation(result, tmp_path)
     written = json.loads((tmp_path / "metrics.json").read_text())
     assert written["recovery"]["v0"]["correlation"] is None
+    assert written["baseline"]["r_hat"] is None
 
 
 def test_warnings_name_undercoverage_leaks_strangers_and_miscalibration(setting) -> None:

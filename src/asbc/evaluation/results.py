@@ -53,16 +53,16 @@ def data_fingerprint(pairs: PairSet) -> str:
 def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
     """Write `metrics.json`, `windows.parquet` and `cases.npz` into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(_without_nan(evaluation.metrics), indent=2, allow_nan=False)
+    text = json.dumps(_json_values(evaluation.metrics), indent=2, allow_nan=False)
     (folder / "metrics.json").write_text(text + "\n")
     evaluation.windows.to_parquet(folder / "windows.parquet", index=False)
     evaluation.cases.save(folder / "cases.npz")
 
 
-def _without_nan(value: Any) -> Any:
-    """The same with None for NaN, which JSON does not know."""
+def _json_values(value: Any) -> Any:
+    """The same with None for NaN and infinity, which JSON does not know."""
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: _json_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+        return [_json_values(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
