@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from asbc.baselines.likelihood import TrajectoryLikelihood
 from asbc.baselines.nuts import Chains, sample_drivers
 from asbc.baselines.pooled_models import theta_model
-from asbc.baselines.priors import asbc_prior_as_normal
+from asbc.baselines.priors import asbc_prior
 from asbc.baselines.settings import NutsSettings
 from asbc.baselines.statistics import statistics
 from asbc.baselines.transitions import transitions
@@ -35,9 +35,7 @@ def driver_posteriors(
         seed: a pair's draws depend on it and on the pair only.
         at_once: pairs sampled side by side.
     """
-    model = theta_model(
-        asbc_prior_as_normal(simulator.prior.marginals), TrajectoryLikelihood.of(simulator)
-    )
+    model = theta_model(asbc_prior(simulator.prior.marginals), TrajectoryLikelihood.of(simulator))
     data = statistics(simulator, transitions(simulator, pairs, context_steps))
     keys = [key(seed, "nuts", name) for name in pairs.pair_id]
     return sample_drivers(model, settings, keys, data, at_once)

@@ -185,7 +185,10 @@ def _estimate(drivers: DriverDraws, wide: Normal) -> Normal:
         return Normal(mean, small_cholesky(covariance)), None
 
     best, _ = jax.lax.scan(step, wide, None, EM_STEPS)
-    return Normal(best.mean, best.factor * jnp.sqrt(WIDER))
+    # Few drivers, or drivers of whom little is known, leave room for wider populations.
+    unsure = jnp.var(drivers.z, axis=1).mean(0) * 2 * jnp.sqrt(2 / count)
+    covariance = WIDER * best.factor @ best.factor.T + jnp.diag(unsure)
+    return Normal(best.mean, small_cholesky(covariance))
 
 
 def _marginal_model(

@@ -39,17 +39,6 @@ def asbc_prior(marginals: Sequence[Marginal]) -> ThetaPrior:
     return sample
 
 
-def asbc_prior_as_normal(marginals: Sequence[Marginal]) -> ThetaPrior:
-    """The same, sampled where it is standard normal.
-
-    Chains mix better where a context says little; many drivers together can push a parameter to
-    its bound, which lies at infinity here.
-    """
-    theta = theta_of_normal(marginals)
-    law = dist.Normal().expand([len(marginals)]).to_event(1)
-    return lambda: theta(numpyro.sample("z", law))
-
-
 def theta_of_normal(marginals: Sequence[Marginal]) -> Callable[[Array], Array]:
     """The theta (..., dim) that follows ASBC's prior where z (..., dim) is standard normal."""
     fields = np.array([(m.centre, m.low, m.high) for m in marginals])
