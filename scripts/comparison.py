@@ -82,12 +82,11 @@ def _further_cells(runs: Sequence[EvaluatedRun], protocol: str) -> list[str]:
     if None in found:
         return [*cells, "–", "–", "–"]
     # A chain that never moved has no r-hat and no sample size.
-    r_hat = [each["r_hat"] for each in found if each["r_hat"] is not None]
-    ess = [each["ess_bulk"] for each in found if each["ess_bulk"] is not None]
+    r_hat, ess = ([each[name] for each in found] for name in ("r_hat", "ess_bulk"))
     return [
         *cells,
-        f"{max(r_hat):.3f}" if len(r_hat) == len(found) else "∞",
-        f"{min(ess):.0f}" if len(ess) == len(found) else "0",
+        "∞" if None in r_hat else f"{max(r_hat):.3f}",
+        "0" if None in ess else f"{min(ess):.0f}",
         str(sum(each["divergences"] for each in found)),
     ]
 

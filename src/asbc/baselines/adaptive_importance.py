@@ -6,7 +6,6 @@ et al. 2008). It follows bent and two-humped posteriors that stop a Markov chain
 say how far to trust it.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,14 +13,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from asbc.baselines.likelihood import LOG_TWO_PI
+
 # Draws proposed for each of the fits, and in the end.
 TRIED, PROPOSED = 2500, 8000
 # Parts of the mixture; times it is fitted; Newton steps to a mode.
 PARTS, ADAPTATIONS, NEWTON_STEPS = 12, 60, 40
 # Degrees of freedom of the parts.
 TAIL = 8.0
-
-LOG_TWO_PI = math.log(2 * math.pi)
 
 LogDensity = Callable[[Array], Array]
 
@@ -92,13 +91,13 @@ def importance_draws(
     mixture = Mixture(jnp.full(PARTS, 1 / PARTS), mean, covariance)
 
     def step(mixture: Mixture, random: Array) -> tuple[Mixture, None]:
-        draws, log_weight = _propose(log_density, mixture, TRIED, random)
+        draws, log_weight, parts = _propose(log_density, mixture, TRIED, random)
         # Tempered until a tenth of the proposals count, so that one draw never decides.
         weight = jax.nn.softmax(_tempering(log_weight) * log_weight)
-        return _fitted(mixture, draws, weight), None
+        return _fitted(mixture, draws, weight, parts), None
 
     mixture, _ = jax.lax.scan(step, mixture, jax.random.split(adapt, ADAPTATIONS))
-    draws, log_weight = _propose(log_density, mixture, PROPOSED, propose)
+    draws, log_weight, _ = _propose(log_density, mixture, PROPOSED, propose)
     weight = jax.nn.softmax(log_weight)
     chosen = jax.random.permutation(shuffle, _systematic(weight, kept, choose))
     return draws[chosen], 1 / jnp.square(weight).sum()
@@ -137,17 +136,17 @@ def _laplace(log_density: LogDensity, prior: Normal, start: Array) -> tuple[Arra
 
 def _propose(
     log_density: LogDensity, mixture: Mixture, count: int, random: Array
-) -> tuple[Array, Array]:
-    """Draws (count, dim) of the mixture, and their log-weights."""
+) -> tuple[Array, Array, tuple[Array, Array]]:
+    """Draws (count, dim) of the mixture, their log-weights, and what `_parts` says of them."""
     part, normal, chi = jax.random.split(random, 3)
     chosen = _systematic(mixture.weight, count, part)
     away = jax.random.normal(normal, (count, mixture.mean.shape[1]))
     away = away / jnp.sqrt(jax.random.chisquare(chi, TAIL, (count, 1)) / TAIL)
     factor = jax.vmap(small_cholesky)(mixture.covariance)
     draws = mixture.mean[chosen] + jnp.einsum("nij,nj->ni", factor[chosen], away)
-    log_parts, _ = _parts(mixture, draws)
-    log_weight = jax.vmap(log_density)(draws) - jax.nn.logsumexp(log_parts, axis=0)
-    return draws, jnp.where(jnp.isfinite(log_weight), log_weight, -jnp.inf)
+    parts = _parts(mixture, draws)
+    log_weight = jax.vmap(log_density)(draws) - jax.nn.logsumexp(parts[0], axis=0)
+    return draws, jnp.where(jnp.isfinite(log_weight), log_weight, -jnp.inf), parts
 
 
 def _parts(mixture: Mixture, draws: Array) -> tuple[Array, Array]:
@@ -162,10 +161,10 @@ def _parts(mixture: Mixture, draws: Array) -> tuple[Array, Array]:
     return jax.vmap(one)(*mixture)
 
 
-def _fitted(mixture: Mixture, draws: Array, weight: Array) -> Mixture:
+def _fitted(mixture: Mixture, draws: Array, weight: Array, parts: tuple[Array, Array]) -> Mixture:
     """A step of expectation maximisation; parts with few draws move little."""
     dim = draws.shape[1]
-    log_parts, square = _parts(mixture, draws)
+    log_parts, square = parts
     share = jax.nn.softmax(log_parts, axis=0) * weight
     total = share.sum(1)
     # What a part has seen, counted in draws, against as many as its covariance needs.
