@@ -63,8 +63,37 @@ def test_draws_by_importance_count_as_their_proposals():
     assert (verdict.divergences, verdict.draws) == (0, 4000)
 
 
+def test_drivers_sampled_again_count_by_their_new_draws():
+    chains = [chains_of(1), chains_of(2, shift=2.0), chains_of(3, shift=2.0)]
+    data = inference.driver_data(chains, NAMES, ["x", "y", "z"])
+    new = np.stack([chains_of(seed).sites["theta"] for seed in (4, 5)], axis=2)
+    again = inference.with_repeated(data, [1, 2], new, np.array([1900.0, 300.0]))
+    verdict = inference.check(again, NutsSettings())
+    assert verdict.drivers_not_converged == ("z",) and verdict.ess_bulk == 300
+    assert verdict.drivers_by_importance == ("y", "z")
+    assert verdict.divergences == 3  # of x alone
+    remark = "1 of 3 drivers did not converge, 2 of 3 drivers by importance sampling"
+    assert verdict.remark == remark
+    assert "NUTS did not converge on 2 of 3 drivers" in verdict.warnings()[1]
+    np.testing.assert_array_equal(again["posterior"]["theta"].sel(driver="y"), new[:, :, 0])
+    # What was given stays as it was.
+    assert inference.check(data, NutsSettings()).drivers_not_converged == ("y", "z")
+
+
 def test_nan_is_no_convergence():
-    assert not Convergence(float("nan"), 1e4, 0, 10, 1.01, 400).converged
+    stuck = Convergence(float("nan"), 1e4, 0, 10, 1.01, 400)
+    good = Convergence(1.001, 900, 0, 4000, 1.01, 400)
+    assert not stuck.converged
+    assert not good.joined(stuck).converged and not stuck.joined(good).converged
+
+
+def test_chains_that_never_moved_did_not_converge():
+    stuck = chains_of(2)
+    stuck.sites["theta"][..., 1] = 0.5
+    assert not inference.check(inference.pooled_data(stuck, NAMES), NutsSettings()).converged
+    data = inference.driver_data([chains_of(1), stuck], NAMES, ["x", "y"])
+    verdict = inference.check(data, NutsSettings())
+    assert verdict.drivers_not_converged == ("y",) and not verdict.converged
 
 
 def test_two_runs_are_as_good_as_the_worse():

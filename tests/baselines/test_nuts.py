@@ -1,5 +1,7 @@
 """NUTS against a grid and importance sampling, and against parameters that are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -16,9 +18,14 @@ import jax.numpy as jnp  # noqa: E402
 import numpyro  # noqa: E402
 import numpyro.distributions as dist  # noqa: E402
 
-from asbc.baselines import nuts  # noqa: E402
-from asbc.baselines.driver_models import draws_of, driver_posteriors  # noqa: E402
+from asbc.baselines import driver_models, nuts  # noqa: E402
+from asbc.baselines.driver_models import (  # noqa: E402
+    draws_of,
+    driver_posteriors,
+    exact_drivers,
+)
 from asbc.baselines.likelihood import TrajectoryLikelihood  # noqa: E402
+from asbc.baselines.population_sampler import NewDrivers  # noqa: E402
 
 SHORT = NutsSettings(chains=2, warmup=300, draws=1000)
 HEADWAY, A_MAX = 2, 3
@@ -120,3 +127,50 @@ def test_posteriors_cover_the_truth_at_the_nominal_rate(residual, simulators, pa
     low, high = torch.quantile(draws, ends, dim=1)
     covered = ((truth >= low) & (truth <= high)).double().mean()
     assert float(covered) == pytest.approx(0.9, abs=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("residual", ["gaussian", "matern"])
+def test_a_driver_on_whom_nuts_fails_is_sampled_again(residual, simulators, pairs_of):
+    """Two samplers of one posterior: chains that hardly move, and long ones that converge."""
+    simulator = simulators[residual]
+    truth = simulator.prior.sample(2, np.random.default_rng(3))
+    pairs = pairs_of(simulator, truth, 75, seed=4)
+    stuck = NutsSettings(chains=2, warmup=1, draws=500, max_tree_depth=1)
+    again = exact_drivers(simulator, pairs, 75, stuck, seed=0, at_once=2)
+    assert again.convergence.converged
+    assert again.convergence.drivers_by_importance == pairs.pair_id
+    patient = NutsSettings(chains=2, warmup=1000, draws=3000, target_accept=0.95)
+    chains = exact_drivers(simulator, pairs, 75, patient, seed=0, at_once=2)
+    assert chains.convergence.converged and not chains.convergence.drivers_by_importance
+    found, exact = (np.log(run.theta).reshape(-1, 2, simulator.dim) for run in (again, chains))
+    # 1000 draws on one side, 400 or more effective ones on the other: a standard error of 0.06.
+    np.testing.assert_allclose((found.mean(0) - exact.mean(0)) / exact.std(0), 0, atol=0.2)
+    np.testing.assert_allclose(found.std(0) / exact.std(0), 1, atol=0.15)
+
+
+def test_only_failures_that_can_be_mended_are_sampled_again(simulators, context, monkeypatch):
+    """100 draws cannot have an effective size of 400; where 50 are enough, others take over."""
+    normal = np.random.default_rng(0).normal(size=(2, 2, 50, 1, 6))
+    apart = np.exp(normal[0] + [[[[0.0]]], [[[9.0]]]])  # two chains that never met
+    new = np.exp(normal[1])
+
+    def chains(*_):
+        return [nuts.Chains({"theta": apart[:, :, 0]}, np.zeros((2, 50), bool), np.ones((2, 50)))]
+
+    def again(population, draws, data, settings, keys, at_once):
+        assert (len(data.steps), len(keys), at_once) == (1, 1, 1)
+        return NewDrivers(new, np.array([100.0]))
+
+    monkeypatch.setattr(driver_models, "driver_posteriors", chains)
+    monkeypatch.setattr(driver_models, "sample_new_drivers", again)
+    few = NutsSettings(chains=2, draws=50, max_r_hat=1.2)
+    found = exact_drivers(simulators["gaussian"], context, 60, few, seed=0, at_once=4)
+    assert found.convergence.drivers_not_converged == context.pair_id
+    assert not found.convergence.drivers_by_importance
+    np.testing.assert_array_equal(found.theta, apart)
+    enough = replace(few, min_ess=50)
+    found = exact_drivers(simulators["gaussian"], context, 60, enough, seed=0, at_once=4)
+    assert found.convergence.drivers_by_importance == context.pair_id
+    assert found.convergence.converged and found.convergence.ess_bulk <= 100
+    np.testing.assert_array_equal(found.theta, new)

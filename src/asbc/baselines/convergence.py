@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Convergence:
@@ -16,6 +18,7 @@ class Convergence:
         max_r_hat, min_ess: the bounds.
         drivers: how many were sampled each by itself; 0 for a joint posterior.
         drivers_not_converged: those that broke a bound.
+        drivers_by_importance: those that broke a bound with NUTS and were sampled again.
     """
 
     r_hat: float
@@ -26,6 +29,7 @@ class Convergence:
     min_ess: float
     drivers: int = 0
     drivers_not_converged: tuple[str, ...] = ()
+    drivers_by_importance: tuple[str, ...] = ()
 
     @property
     def converged(self) -> bool:
@@ -34,12 +38,18 @@ class Convergence:
 
     @property
     def remark(self) -> str:
-        """What a table must say beside the method; empty when it converged."""
-        if self.converged:
-            return ""
-        if self.drivers:
-            return f"{len(self.drivers_not_converged)} of {self.drivers} drivers did not converge"
-        return "did not converge"
+        """What a table must say beside the method; empty when it converged by itself."""
+        if not self.converged and not self.drivers:
+            return "did not converge"
+        remarks = {
+            "did not converge": self.drivers_not_converged,
+            "by importance sampling": self.drivers_by_importance,
+        }
+        return ", ".join(
+            f"{len(names)} of {self.drivers} drivers {what}"
+            for what, names in remarks.items()
+            if names
+        )
 
     def warnings(self) -> list[str]:
         """Reasons to be careful, for the report."""
@@ -48,6 +58,11 @@ class Convergence:
             lines.append(
                 f"NUTS: {self.remark}: largest r-hat {self.r_hat:.3f} (bound {self.max_r_hat:g}), "
                 f"smallest bulk ESS {self.ess_bulk:.0f} (bound {self.min_ess:g})."
+            )
+        if self.drivers_by_importance:
+            lines.append(
+                f"NUTS did not converge on {len(self.drivers_by_importance)} of {self.drivers} "
+                "drivers; their draws are from adaptive importance sampling."
             )
         if self.divergences:
             lines.append(f"NUTS: {self.divergences} of {self.draws} draws diverged.")
@@ -68,8 +83,9 @@ class Convergence:
             failed[0] if len(failed) == 1 else replace(self, drivers=0, drivers_not_converged=())
         )
         return Convergence(
-            r_hat=max(self.r_hat, other.r_hat),
-            ess_bulk=min(self.ess_bulk, other.ess_bulk),
+            # NumPy's, for a NaN on either side is one of both.
+            r_hat=float(np.maximum(self.r_hat, other.r_hat)),
+            ess_bulk=float(np.minimum(self.ess_bulk, other.ess_bulk)),
             divergences=self.divergences + other.divergences,
             draws=self.draws + other.draws,
             max_r_hat=self.max_r_hat,

@@ -1,13 +1,15 @@
 """How close an amortized posterior is to the exact one, on simulated drivers.
 
-The trajectory likelihood is tractable, so NUTS gives the exact posterior of a simulated driver. It
-costs seconds per driver and does not depend on the network: it is kept in a file, and scoring a
-network against it costs a forward pass and a few small classifiers.
+The trajectory likelihood is tractable, so NUTS (where it fails, importance sampling) gives the
+exact posterior of a simulated driver. It costs seconds per driver and does not depend on the
+network: it is kept in a file, and scoring a network against it costs a forward pass and a few
+small classifiers.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +42,7 @@ class ExactPosteriors(NamedTuple):
     theta: Tensor  # (driver, dim), what each driver was simulated with
     states: Tensor  # (driver, steps, 3)
     draws: Tensor  # (driver, draw, dim)
-    converged: Tensor  # (driver,) bool, whether its chains passed r-hat and sample size
+    converged: Tensor  # (driver,) bool, whether its draws passed r-hat and sample size
 
     @property
     def drivers(self) -> list[str]:
@@ -64,22 +66,20 @@ def exact_posteriors(
         count: drivers.
         draws: draws kept of each posterior.
         seed: of drivers and chains.
-        nuts: sampler settings; None for 500 steps of warm-up and 500 draws of each chain.
+        nuts: sampler settings; None for the usual ones.
     """
     require_extra()
-    from asbc.baselines import driver_models, inference
+    from asbc.baselines.driver_models import exact_drivers
 
-    nuts = nuts or NutsSettings(warmup=500, draws=500)
+    nuts = nuts or NutsSettings()
     simulated = simulate_drivers(simulator, windows, count, key(seed, "exact posteriors"))
     pairs = _as_pairs(simulated, simulator.dt)
     steps = simulated.states.shape[1]
-    chains = driver_models.driver_posteriors(simulator, pairs, steps, nuts, seed, count)
-    names = simulator.parameter_names
-    verdict = inference.check(inference.driver_data(chains, names, pairs.pair_id), nuts)
-    failed = set(verdict.drivers_not_converged)
+    exact = exact_drivers(simulator, pairs, steps, nuts, seed, count)
+    failed = set(exact.convergence.drivers_not_converged)
     return ExactPosteriors(
         *simulated,
-        take_draws(driver_models.draws_of(chains), draws).transpose(0, 1).contiguous(),
+        take_draws(exact.theta, draws).transpose(0, 1).contiguous(),
         torch.tensor([name not in failed for name in pairs.pair_id]),
     )
 
@@ -100,13 +100,15 @@ def exact_of(
     for name in ("path", "root"):  # the same file by whatever way
         if parts["data"].get(name):
             parts["data"][name] = str(Path(parts["data"][name]).resolve())
-    text = json.dumps([parts, drivers], sort_keys=True, default=str)
+    nuts = NutsSettings()
+    text = json.dumps([parts, drivers, asdict(nuts)], sort_keys=True, default=str)
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     path = cache / f"{config['residual']['name']}-{digest}.pt"
     if not path.is_file():
         steps = config["data"]["context_steps"]
         windows = leader_windows(build(config["data"]).splits().test, steps, STRIDE)
-        save(exact_posteriors(build(config["simulator"]), windows, drivers), path)
+        exact = exact_posteriors(build(config["simulator"]), windows, drivers, nuts=nuts)
+        save(exact, path)
     return load(path)
 
 

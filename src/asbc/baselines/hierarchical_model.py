@@ -55,6 +55,11 @@ class Population:
         return Normal(mean, sd[:, None] * factor)
 
 
+def prior_population(dim: int) -> Normal:
+    """ASBC's prior as the only draw of a population, with a leading axis."""
+    return Normal(jnp.zeros((1, dim)), jnp.eye(dim)[None])
+
+
 def population_draws(chains: Chains, count: int) -> Normal:
     """`count` evenly spaced draws of the population, a leading axis of mean and factor."""
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in chains.sites.items()}

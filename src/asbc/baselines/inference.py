@@ -72,6 +72,29 @@ def repeated_data(
     )
 
 
+def with_repeated(
+    data: az.InferenceData,
+    place: Sequence[int],
+    theta: NDArray[np.float64],
+    ess: NDArray[np.float64],
+) -> az.InferenceData:
+    """The data of `driver_data` with some drivers' chains replaced by draws by importance.
+
+    Args:
+        data: posteriors of all drivers.
+        place: of the drivers to replace.
+        theta, ess: of these drivers, as for `repeated_data`.
+    """
+    posterior, stats = (data[name].copy(deep=True) for name in ("posterior", "sample_stats"))
+    posterior["theta"].values[:, :, place] = theta
+    for name in ("diverging", "n_steps"):
+        stats[name].values[:, :, place] = 0
+    proposals = np.full(posterior.sizes["driver"], np.nan)
+    proposals[place] = ess
+    constant = posterior[["driver"]].assign(importance_ess=("driver", proposals))
+    return az.InferenceData(posterior=posterior, sample_stats=stats, constant_data=constant)
+
+
 def check(data: az.InferenceData, settings: NutsSettings) -> Convergence:
     """Rank-normalised r-hat and bulk effective sample size of every sampled quantity.
 
@@ -80,26 +103,30 @@ def check(data: az.InferenceData, settings: NutsSettings) -> Convergence:
     # The correlations follow from draws that are checked, and their diagonal is constant.
     sampled = data["posterior"].drop_vars("correlation", errors="ignore")
     r_hat, ess = az.rhat(sampled), az.ess(sampled, method="bulk")
-    if "constant_data" in data.groups():
-        ess = np.minimum(ess, data["constant_data"]["importance_ess"])
     # Whether draws diverged, of Markov chains only.
     diverging = data["sample_stats"].diverging if "sample_stats" in data.groups() else None
     apart = diverging is None or "driver" in diverging.dims
-    drivers, failed = 0, []
+    drivers, failed, again = 0, [], []
+    if "constant_data" in data.groups():
+        proposals = data["constant_data"]["importance_ess"]
+        ess = np.minimum(ess, proposals.fillna(np.inf))
+        if diverging is not None:
+            again = [str(name) for name in proposals.driver.values[proposals.notnull()]]
     if apart:
-        bad = (r_hat["theta"] >= settings.max_r_hat) | (ess["theta"] <= settings.min_ess)
-        bad = bad.any("parameter")
+        good = (r_hat["theta"] < settings.max_r_hat) & (ess["theta"] > settings.min_ess)
+        bad = ~good.all("parameter")  # a NaN keeps no bound
         drivers, failed = bad.size, [str(name) for name in bad.driver.values[bad.values]]
     sizes = sampled.sizes
     return Convergence(
-        r_hat=max(float(r_hat[name].max()) for name in sampled.data_vars),
-        ess_bulk=min(float(ess[name].min()) for name in sampled.data_vars),
+        r_hat=float(np.max([r_hat[name].values.max() for name in sampled.data_vars])),
+        ess_bulk=float(np.min([ess[name].values.min() for name in sampled.data_vars])),
         divergences=0 if diverging is None else int(diverging.sum()),
         draws=sizes["chain"] * sizes["draw"] * (drivers or 1),
         max_r_hat=settings.max_r_hat,
         min_ess=settings.min_ess,
         drivers=drivers,
         drivers_not_converged=tuple(failed),
+        drivers_by_importance=tuple(again),
     )
 
 

@@ -1,12 +1,10 @@
 """NUTS for every driver by itself: the exact answer that an amortized posterior replaces."""
 
-import time
 from dataclasses import dataclass, field
 
 from asbc.baselines.method import Fitted, Task, require_extra, take_draws
 from asbc.baselines.settings import NutsSettings
 from asbc.utils.checks import InputError
-from asbc.utils.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -38,22 +36,18 @@ class Unpooled:
     def fit(self, task: Task) -> Fitted:
         """Sample the chosen drivers' posteriors."""
         require_extra()
-        from asbc.baselines import driver_models, inference
+        from asbc.baselines.driver_models import exact_drivers
 
         count = min(self.drivers or len(task.test), len(task.test))
         pairs = task.test.select(range(count))
         at_once = min(self.drivers_at_once, count)
-        watch = Stopwatch(time.process_time)
-        with watch("nuts"):
-            chains = driver_models.driver_posteriors(
-                task.simulator, pairs, task.context_steps, self.nuts, task.seed, at_once
-            )
-        data = inference.driver_data(chains, task.simulator.parameter_names, pairs.pair_id)
-        verdict = inference.check(data, self.nuts)
-        theta = take_draws(driver_models.draws_of(chains), task.samples)
+        exact = exact_drivers(
+            task.simulator, pairs, task.context_steps, self.nuts, task.seed, at_once
+        )
         details = {
             "drivers": count,
             "drivers_at_once": at_once,
-            "seconds_per_driver": watch.seconds["nuts"] / count,
+            "seconds_per_driver": exact.nuts_seconds / count,
         }
-        return Fitted(task.simulator, theta.transpose(0, 1), pairs, details, data, verdict)
+        theta = take_draws(exact.theta, task.samples).transpose(0, 1)
+        return Fitted(task.simulator, theta, pairs, details, exact.data, exact.convergence)
