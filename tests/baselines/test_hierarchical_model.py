@@ -69,6 +69,12 @@ def marginal(population, noise=NOISE):
     return model
 
 
+def sites_of(mean, sd, factor):
+    """What NUTS samples for this population."""
+    normal_sd = stats.norm.ppf(stats.halfnorm.cdf(sd, scale=SD_SCALE))
+    return {"mean": mean, "sd_normal": normal_sd, "factor": factor}
+
+
 def test_prior_of_the_population(normal):
     """Up to a constant: row k of d (from 1) of an LKJ factor counts as diagonal^(d-k+2 eta-2)."""
     _, population = normal
@@ -78,9 +84,11 @@ def test_prior_of_the_population(normal):
         root = np.linalg.cholesky(np.cov(rng.normal(size=(2, 10))))
         mean, sd = rng.normal(size=2), np.exp(rng.normal(size=2))
         factor = root / np.linalg.norm(root, axis=1, keepdims=True)
-        sites = {"mean": mean, "sd": sd, "factor": factor}
-        ours, _ = log_density(lambda: population.prior() and None, (), {}, sites)
-        expected = stats.norm.logpdf(mean).sum() + stats.halfnorm.logpdf(sd, scale=SD_SCALE).sum()
+        sites = sites_of(mean, sd, factor)
+        ours, traced = log_density(lambda: population.prior() and None, (), {}, sites)
+        np.testing.assert_allclose(traced["sd"]["value"], sd, rtol=1e-6)
+        # sd is half-normal if the quantile that stands for it is normal.
+        expected = stats.norm.logpdf([mean, sites["sd_normal"]]).sum()
         power = 2 * LKJ_CONCENTRATION - 2
         differences.append(float(ours) - expected - power * np.log(factor[1, 1]))
     np.testing.assert_allclose(differences, differences[0], atol=1e-6)
@@ -107,7 +115,7 @@ def test_marginal_density_is_that_of_integrated_drivers(normal, wide, draws):
     values = []
     for mean, sd, correlation in [((1.0, -0.5), (0.4, 0.3), 0.0), ((0.8, -0.3), (0.5, 0.4), 0.5)]:
         factor = np.array([[1.0, 0.0], [correlation, np.sqrt(1 - correlation**2)]])
-        sites = {"mean": np.array(mean), "sd": np.array(sd), "factor": factor}
+        sites = sites_of(np.array(mean), np.array(sd), factor)
         ours, _ = log_density(model, (None,), {}, sites)
         exact, _ = log_density(marginal(population), (seen,), {}, sites)
         values.append((float(ours), float(exact)))

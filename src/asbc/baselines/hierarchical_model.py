@@ -13,6 +13,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
+from jax.scipy.special import ndtr, ndtri
 
 from asbc.baselines.adaptive_importance import Normal
 from asbc.baselines.likelihood import TrajectoryLikelihood
@@ -50,7 +51,12 @@ class Population:
         """The population alone, as a NumPyro program."""
         law = dist.Normal(0.0, MEAN_SCALE).expand([self.dim]).to_event(1)
         mean = numpyro.sample("mean", law)
-        sd = numpyro.sample("sd", dist.HalfNormal(SD_SCALE).expand([self.dim]).to_event(1))
+        # Half-normal, through a standard normal: of a parameter that the data hardly show only
+        # the prior is left, and a sampler walks freely where that is normal.
+        law = dist.Normal(0.0, 1.0).expand([self.dim]).to_event(1)
+        sd = numpyro.deterministic(
+            "sd", -SD_SCALE * ndtri(0.5 * ndtr(-numpyro.sample("sd_normal", law)))
+        )
         factor = numpyro.sample("factor", dist.LKJCholesky(self.dim, LKJ_CONCENTRATION))
         return Normal(mean, sd[:, None] * factor)
 

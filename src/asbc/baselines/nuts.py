@@ -35,10 +35,10 @@ def sample(
     settings: NutsSettings,
     key: int,
     data: Any,
-    dense_mass: bool = True,
+    thinning: int = 1,
 ) -> Chains:
-    """Draws of `model(data)`; a dense mass matrix suits few, strongly dependent parameters."""
-    run = jax.jit(_runner(model, settings, dense_mass))
+    """Draws of `model(data)`, of which every `thinning`-th is kept."""
+    run = jax.jit(_runner(model, settings, thinning))
     return jax.tree.map(np.asarray, run(random_key(key), data))
 
 
@@ -63,12 +63,12 @@ def sample_drivers(
 
 
 def _runner(
-    model: Callable[..., None], settings: NutsSettings, dense_mass: bool = True
+    model: Callable[..., None], settings: NutsSettings, thinning: int = 1
 ) -> Callable[..., Chains]:
     def run(random: jax.Array, data: Any) -> Chains:
         kernel = NUTS(
             model,
-            dense_mass=dense_mass,
+            dense_mass=True,  # suits few, strongly dependent parameters
             init_strategy=init_to_uniform(radius=1.0),
             target_accept_prob=settings.target_accept,
             max_tree_depth=(
@@ -79,7 +79,8 @@ def _runner(
         mcmc = MCMC(
             kernel,
             num_warmup=settings.warmup,
-            num_samples=settings.draws,
+            num_samples=settings.draws * thinning,
+            thinning=thinning,
             num_chains=settings.chains,
             chain_method="vectorized",
             progress_bar=False,

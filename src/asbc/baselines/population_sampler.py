@@ -40,6 +40,8 @@ from asbc.utils.random import key as key_of
 KEPT = 600
 # The wide prior's covariance is the population's times WIDER; how often both are estimated.
 WIDER, PASSES, EM_STEPS = 2.0, 2, 100
+# Steps of the population's chains for a draw: the spread of what data hardly show moves slowly.
+THINNING = 3
 # A new driver whose proposals count for less than this share of its draws is sampled again.
 WEAK, RETRIES = 0.5, 3
 
@@ -86,7 +88,8 @@ def sample_population(
         drivers = propose(data, wide, key_of(key, "drivers", step), at_once)
         if step < PASSES - 1:
             wide = jax.jit(_estimate)(drivers, wide)
-    chains = nuts.sample(_marginal_model(population, drivers, wide), settings, key, None)
+    model = _marginal_model(population, drivers, wide)
+    chains = nuts.sample(model, settings, key, None, thinning=THINNING)
     return _with_drivers(population, chains, drivers, random_key(key_of(key, "theta")))
 
 
