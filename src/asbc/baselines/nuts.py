@@ -1,6 +1,5 @@
 """NumPyro's NUTS: one model, or the same model for many drivers side by side."""
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,8 +12,6 @@ from numpyro.infer import MCMC, NUTS, init_to_uniform
 from asbc.baselines.settings import NutsSettings
 from asbc.baselines.side_by_side import map_drivers, random_key
 
-# It reports at length which accelerators it did not find.
-logging.getLogger("jax").setLevel(logging.WARNING)
 # Sums of squares over long trajectories and near-singular kernels need double precision.
 numpyro.enable_x64()
 
