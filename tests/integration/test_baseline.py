@@ -35,6 +35,7 @@ def baseline_here(monkeypatch, tiny_pairs) -> Callable[..., dict]:
 
     def run(folder: Path, *overrides: str) -> dict:
         given = [*SHORT, f"data.path={tiny_pairs}", *overrides]
+        folder.mkdir(exist_ok=True)  # as Hydra does
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             cfg = compose(
                 "baseline",
