@@ -47,6 +47,21 @@ def test_boxes_sit_at_the_medians(evaluation) -> None:
     assert any(np.isclose(expected, line.get_ydata()).all() for line in panel.lines), medians
 
 
+@pytest.mark.parametrize("length", [5, 60, 300])
+def test_a_legend_stays_inside_the_figure(evaluation, length: int) -> None:
+    names = [f"{i} " + ("word " * length)[:length] for i in range(6)]
+    figure = error_distributions({name: evaluation.windows for name in names})
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    shown = legend.get_window_extent()
+    assert shown.x0 >= 0 and shown.x1 <= figure.bbox.width
+    assert [text.get_text().split() for text in legend.get_texts()] == [n.split() for n in names]
+    # Four columns as long as they fit.
+    assert len({round(text.get_window_extent().x0) for text in legend.get_texts()}) == (
+        4 if length == 5 else 1
+    )
+
+
 def test_bars_are_means_with_deviations() -> None:
     def table(*values: float) -> pd.DataFrame:
         return pd.DataFrame({f"es_{x}": values for x in "sva"})

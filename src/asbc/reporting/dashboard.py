@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from asbc.reporting.collect import EvaluatedRun
-from asbc.reporting.figures.style import COLOURS, cycle, new_figure, style
+from asbc.reporting.figures.style import COLOURS, cycle, legend_below, new_figure, style
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def draw_dashboard(runs: Sequence[EvaluatedRun]) -> Figure:
                 ax.set_axis_off()
             row[0].set_title(f"{section}: {row[0].get_title()}")
         handles = [plt.Line2D([], [], color=cycle(COLOURS, i)) for i in range(len(labels))]
-        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        legend_below(figure, handles, labels)
     return figure
 
 

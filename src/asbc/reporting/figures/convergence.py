@@ -7,7 +7,16 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from asbc.reporting.figures.style import COLOURS, DOUBLE, LINES, MARKERS, cycle, new_figure, style
+from asbc.reporting.figures.style import (
+    COLOURS,
+    DOUBLE,
+    LINES,
+    MARKERS,
+    cycle,
+    legend_below,
+    new_figure,
+    style,
+)
 
 # Column of rounds.csv -> what it is; scores need the validation monitor.
 PANELS = {
@@ -61,6 +70,5 @@ def convergence(runs: Mapping[str, Convergence]) -> Figure:
             ax.set_ylabel(title)
             ax.xaxis.get_major_locator().set_params(integer=True)
         if len(runs) > 1:
-            handles, labels = axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=4)
+            legend_below(figure, *axes[0].get_legend_handles_labels())
     return figure

@@ -6,7 +6,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from asbc.reporting.figures.style import COLOURS, DOUBLE, HATCHES, LABELS, cycle, new_figure, style
+from asbc.reporting.figures.style import (
+    COLOURS,
+    DOUBLE,
+    HATCHES,
+    LABELS,
+    cycle,
+    legend_below,
+    new_figure,
+    style,
+)
 
 ROWS = {"es": "Energy Score", "rmse": "RMSE"}
 
@@ -18,7 +27,7 @@ def error_distributions(windows: Mapping[str, pd.DataFrame]) -> Figure:
         windows: by method, the rows of `windows.parquet` of one protocol.
     """
     with style():
-        figure = new_figure(DOUBLE, 3.6 + 0.12 * len(windows))
+        figure = new_figure(DOUBLE, 3.6 + 0.17 * len(windows))
         axes = figure.subplots(2, 3)
         for row, (score, title) in enumerate(ROWS.items()):
             for column, variable in enumerate("sva"):
@@ -30,7 +39,7 @@ def error_distributions(windows: Mapping[str, pd.DataFrame]) -> Figure:
                     ax.set_ylabel(f"({'ab'[row]}) {title}")
         if len(windows) > 1:
             handles = [axes[0, 0].patches[i] for i in range(len(windows))]
-            figure.legend(handles, list(windows), loc="outside lower center", ncols=4)
+            legend_below(figure, handles, list(windows))
     return figure
 
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
@@ -25,6 +26,8 @@ OBSERVED = "#000000"
 LEADER = "#E69F00"
 DPI = 180  # of PNGs
 SINGLE, DOUBLE = 3.5, 7.16  # inches: one and two columns of a journal page
+
+LETTERS = 13  # of a legend that fit an inch
 
 LABELS = {
     "s": "gap $s$ (m)",
@@ -73,6 +76,16 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """A legend under all panels, in as many columns, 4 at the most, as the figure has room for."""
+    wrapped = [fill(label, int(LETTERS * figure.get_figwidth())) for label in labels]
+    for columns in (4, 3, 2, 1):
+        legend = figure.legend(handles, wrapped, loc="outside lower center", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> Path:
