@@ -120,6 +120,8 @@ def _figures(
         for label, some in list(methods.items())[:MOST_METHODS]
     }
     caption = "Fig. 3: per-window errors, all windows and seeds. Boxes: quartiles and median."
+    if len(methods) > len(windows):
+        caption += f" The first {len(windows)} of {len(methods)} methods; the tables have all."
     figures.append(("fig3_error_distributions", error_distributions(windows), caption))
 
     trained = {k: some[0] for k, some in methods.items() if some[0].info["kind"] == "asbc"}
