@@ -17,8 +17,8 @@ Drivers come from the prior and follow leaders of the data's test split. Their e
 accuracy (mean and worst over drivers; 0.5: alike, 1: distinct) and, by parameter, the mean
 absolute error of the posterior mean in standard deviations of the exact posterior. 1000 draws have
 errors of about 0.03 by chance. "Converged" says for how many drivers the sampler passed its own
-checks.
-The row "prior" shows what knowing nothing scores. CPU time, of one thread, is that of training.
+checks. The row "prior" shows what knowing nothing scores. CPU time, of one thread, is that of
+training.
 """
 
 import argparse

@@ -19,11 +19,7 @@ import numpyro  # noqa: E402
 import numpyro.distributions as dist  # noqa: E402
 
 from asbc.baselines import driver_models, nuts  # noqa: E402
-from asbc.baselines.driver_models import (  # noqa: E402
-    draws_of,
-    driver_posteriors,
-    exact_drivers,
-)
+from asbc.baselines.driver_models import exact_drivers, nuts_drivers  # noqa: E402
 from asbc.baselines.likelihood import TrajectoryLikelihood  # noqa: E402
 from asbc.baselines.population_sampler import NewDrivers  # noqa: E402
 
@@ -114,8 +110,8 @@ def test_posteriors_cover_the_truth_at_the_nominal_rate(residual, simulators, pa
     truth = simulator.prior.sample(count, np.random.default_rng(11))
     pairs = pairs_of(simulator, truth, 75, seed=12)
     settings = NutsSettings(chains=2, warmup=500, draws=500)
-    chains = driver_posteriors(simulator, pairs, 75, settings, seed=0, at_once=60)
-    draws = torch.from_numpy(draws_of(chains)).flatten(0, 1).transpose(0, 1)
+    found = nuts_drivers(simulator, pairs, 75, settings, seed=0, at_once=60)
+    draws = torch.from_numpy(found.theta).flatten(0, 1).transpose(0, 1)
     thinned = draws[:, ::10]  # nearly independent draws
     ranks = rank_statistics(truth.double(), thinned).numpy()
     # One test for each parameter, at a joint level of 1%.
@@ -162,7 +158,7 @@ def test_only_failures_that_can_be_mended_are_sampled_again(simulators, context,
         assert (len(data.steps), len(keys), at_once) == (1, 1, 1)
         return NewDrivers(new, np.array([100.0]))
 
-    monkeypatch.setattr(driver_models, "driver_posteriors", chains)
+    monkeypatch.setattr(driver_models, "sample_drivers", chains)
     monkeypatch.setattr(driver_models, "sample_new_drivers", again)
     few = NutsSettings(chains=2, draws=50, max_r_hat=1.2)
     found = exact_drivers(simulators["gaussian"], context, 60, few, seed=0, at_once=4)

@@ -76,11 +76,10 @@ def exact_posteriors(
     pairs = _as_pairs(simulated, simulator.dt)
     steps = simulated.states.shape[1]
     exact = exact_drivers(simulator, pairs, steps, nuts, seed, count)
-    failed = set(exact.convergence.drivers_not_converged)
     return ExactPosteriors(
         *simulated,
         take_draws(exact.theta, draws).transpose(0, 1).contiguous(),
-        torch.tensor([name not in failed for name in pairs.pair_id]),
+        torch.from_numpy(exact.converged),
     )
 
 

@@ -74,7 +74,7 @@ def repeated_data(
 
 def with_repeated(
     data: az.InferenceData,
-    place: Sequence[int],
+    place: Sequence[int] | NDArray[np.int64],
     theta: NDArray[np.float64],
     ess: NDArray[np.float64],
 ) -> az.InferenceData:

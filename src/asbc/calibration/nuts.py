@@ -60,17 +60,12 @@ class AutoRefinement:
     ) -> tuple[torch.Tensor, np.ndarray]:
         """NUTS draws (driver, draw, dim), and whether each driver's chains converged."""
         require_extra()
-        from asbc.baselines import driver_models, inference
+        from asbc.baselines.driver_models import nuts_drivers
 
         at_once = min(self.drivers_at_once, len(pairs))
-        chains = driver_models.driver_posteriors(
-            model.simulator, pairs, model.context_steps, self.nuts, seed, at_once
-        )
-        names = model.simulator.parameter_names
-        verdict = inference.check(inference.driver_data(chains, names, pairs.pair_id), self.nuts)
-        failed = set(verdict.drivers_not_converged)
-        theta = take_draws(driver_models.draws_of(chains), samples).transpose(0, 1)
+        found = nuts_drivers(model.simulator, pairs, model.context_steps, self.nuts, seed, at_once)
+        theta = take_draws(found.theta, samples).transpose(0, 1)
         # Float64 draws inside the prior may round to just outside it.
         prior = model.simulator.prior
         theta = theta.clamp(prior.low, prior.high)
-        return theta, np.array([name not in failed for name in pairs.pair_id])
+        return theta, found.converged
