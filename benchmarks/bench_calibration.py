@@ -23,14 +23,12 @@ from hydra.utils import instantiate
 from output import publish
 
 from asbc.baselines.method import Task
-from asbc.baselines.settings import NutsSettings
 from asbc.baselines.unpooled import Unpooled
-from asbc.calibration.chunk import Job
-from asbc.calibration.model import Model
-from asbc.calibration.pipeline import calibrate
+from asbc.calibration.calibrate import CalibrationSettings, Job, calibrate
 from asbc.calibration.refinement import NoRefinement
-from asbc.calibration.settings import CalibrationSettings
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
+from asbc.exact.diagnostics import NutsSettings
+from asbc.run import Model
 from asbc.utils.random import standard_normal, stream
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -47,7 +45,7 @@ def build(residual: str) -> Model:
     return Model(posterior.eval(), instantiate(config.simulator), STEPS, residual)
 
 
-def simulate_pairs(model: Model, count: int) -> PairSet:
+def simulate_pairs(model: Model, count: int) -> Pairs:
     """Drivers of the prior behind wandering leaders."""
     theta = model.simulator.prior.sample(count, stream(0, "theta"))
     leader = 12 + 0.3 * standard_normal(stream(0, "leader"), count, STEPS).cumsum(1)
@@ -55,7 +53,7 @@ def simulate_pairs(model: Model, count: int) -> PairSet:
     gap = model.simulator.law.equilibrium_gap(theta, leader[:, 0])
     drive = model.simulator.rollout(theta, leader, gap, leader[:, 0], stream(0, "residual"))
     names = tuple(f"r/{i}" for i in range(count))
-    return PairSet(
+    return Pairs(
         pair_id=names,
         follower=names,
         recording=("r",) * count,
@@ -76,14 +74,14 @@ def cpu_seconds(function: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def calibrate_seconds(model: Model, pairs: PairSet) -> float:
+def calibrate_seconds(model: Model, pairs: Pairs) -> float:
     """Per driver, all files written."""
     job = Job(model=model, refinement=NoRefinement(), settings=CalibrationSettings(samples=DRAWS))
     with tempfile.TemporaryDirectory() as folder:
         return cpu_seconds(lambda: calibrate(job, pairs, Path(folder), {})) / len(pairs)
 
 
-def nuts_seconds(model: Model, pairs: PairSet, drivers: int, at_once: int) -> tuple[float, float]:
+def nuts_seconds(model: Model, pairs: Pairs, drivers: int, at_once: int) -> tuple[float, float]:
     """Per driver without compilation, and the compilation."""
     task = Task(model.simulator, pairs, pairs, STEPS, DRAWS, 0)
 
@@ -98,7 +96,7 @@ def nuts_seconds(model: Model, pairs: PairSet, drivers: int, at_once: int) -> tu
     return cost, max(few - drivers * cost, 0.0)
 
 
-def sbi_seconds(model: Model, pairs: PairSet) -> float:
+def sbi_seconds(model: Model, pairs: Pairs) -> float:
     """sbi's `sample_batched` with our encoder and a MAF of the same sizes, per driver."""
     from sbi.inference.posteriors import DirectPosterior
     from sbi.neural_nets import posterior_nn

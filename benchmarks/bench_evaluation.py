@@ -19,9 +19,9 @@ from hydra.utils import instantiate
 from output import publish
 from torch import Tensor
 
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows, evaluation_windows
-from asbc.evaluation.prediction import predict_windows
+from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import observed_series, score_windows
 from asbc.simulator import Simulator
 from asbc.utils.random import standard_normal, stream
@@ -40,7 +40,7 @@ def build(residual: str) -> Simulator:
     return Simulator(*map(instantiate, parts))
 
 
-def drive(simulator: Simulator) -> tuple[PairSet, Tensor]:
+def drive(simulator: Simulator) -> tuple[Pairs, Tensor]:
     """Simulated pairs that stand in for recorded ones, and parameter draws for each."""
     truth = simulator.prior.sample(PAIRS, stream(0, "truth"))
     leader = 12 + 0.2 * standard_normal(stream(0, "leader"), PAIRS, STEPS).cumsum(1)
@@ -48,7 +48,7 @@ def drive(simulator: Simulator) -> tuple[PairSet, Tensor]:
     gap = torch.full((PAIRS,), 25.0)
     rollout = simulator.rollout(truth, leader, gap, leader[:, 0], stream(0, "noise"))
     names = tuple(f"pair {i}" for i in range(PAIRS))
-    pairs = PairSet(
+    pairs = Pairs(
         pair_id=names,
         follower=names,
         recording=names,
@@ -65,7 +65,7 @@ def drive(simulator: Simulator) -> tuple[PairSet, Tensor]:
 
 
 def loop_with_scoringrules(
-    simulator: Simulator, theta: Tensor, pairs: PairSet, windows: EvaluationWindows
+    simulator: Simulator, theta: Tensor, pairs: Pairs, windows: EvaluationWindows
 ) -> None:
     """RMSE, ES, CRPS and coverage of one window after the other."""
     for i in range(len(windows.pair)):
@@ -83,7 +83,7 @@ def loop_with_scoringrules(
 
 
 def loop_with_same_scorer(
-    simulator: Simulator, theta: Tensor, pairs: PairSet, windows: EvaluationWindows
+    simulator: Simulator, theta: Tensor, pairs: Pairs, windows: EvaluationWindows
 ) -> None:
     """The batched scorer given one window at a time."""
     score_windows(simulator, theta, pairs, windows, chunk=1)

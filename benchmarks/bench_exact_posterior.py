@@ -36,14 +36,13 @@ from output import publish
 from peers import BATCH, SbiPosterior, train_ours
 from torch import Tensor
 
-from asbc.baselines.exact import STRIDE, ExactPosteriors, closeness, exact_of
 from asbc.data.windows import leader_windows
-from asbc.evaluation.draws import simulate_drivers
-from asbc.evaluation.provenance import load_posterior
-from asbc.evaluation.trained_run import open_run
+from asbc.exact.reference import STRIDE, ExactPosteriors, closeness, exact_of
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.reporting.text_tables import TextTable
+from asbc.run import load_posterior, open_run
 from asbc.simulator import Prior
+from asbc.simulator.robust import simulate_drivers
 from asbc.utils.random import uniform
 
 CONF = Path(__file__).parents[1] / "conf"

@@ -15,13 +15,10 @@ import torch
 from hydra.utils import instantiate
 from output import publish
 
-from asbc.calibration.importance import RELIABLE_K_HAT
-from asbc.calibration.model import load_model
-from asbc.calibration.nuts import AutoRefinement
-from asbc.calibration.refinement import NoRefinement, PsisRefinement, Refinement
-from asbc.calibration.weighting import Weighting
-from asbc.evaluation.trained_run import open_run
-from asbc.utils.stopwatch import Stopwatch
+from asbc.calibration.psis import RELIABLE_K_HAT, Weighting
+from asbc.calibration.refinement import AutoRefinement, NoRefinement, PsisRefinement, Refinement
+from asbc.run import load_model, open_run
+from asbc.utils.progress import Stopwatch
 
 DRAWS = 2000
 PLAIN = Weighting(adaptive_rounds=0)

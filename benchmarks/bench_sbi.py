@@ -29,8 +29,8 @@ from peers import BATCH, SbiPosterior
 from torch import Tensor
 
 from asbc.simulator import Prior
-from asbc.training.batches import Batches
-from asbc.training.run import quiet_lightning
+from asbc.training.datamodule import Batches
+from asbc.training.train import quiet_lightning
 from asbc.utils.random import standard_normal, stream
 
 CONF = Path(__file__).parents[1] / "conf"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from asbc.posterior import PosteriorEstimator
-from asbc.posterior.features import Features, States
+from asbc.posterior.encoder import Features, States
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Prior
 from asbc.utils.random import stream

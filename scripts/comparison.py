@@ -14,15 +14,14 @@ import pandas as pd
 import yaml
 from hydra.utils import instantiate
 
-from asbc.baselines.agreement import posterior_differences
-from asbc.baselines.saved_draws import compare_runs
+from asbc.baselines.unpooled import compare_runs
 from asbc.evaluation.results import PROTOCOLS
-from asbc.evaluation.trained_run import open_run
 from asbc.reporting.collect import EvaluatedRun, find_runs, require_comparable, with_suffixes
-from asbc.reporting.paper import METRICS
-from asbc.reporting.run_figures import PROTOCOL_TITLES
+from asbc.reporting.run_report import PROTOCOL_TITLES
+from asbc.reporting.run_tables import METRICS
 from asbc.reporting.study_tables import over_seeds, score_table, table_one
 from asbc.reporting.text_tables import TextTable, number
+from asbc.run import open_run, posterior_differences
 
 NAMES = dict(zip(METRICS, ("RMSE s", "RMSE v", "RMSE a", "ES s", "ES v", "ES a"), strict=True))
 COLUMNS = ("95% coverage s/v/a", "fit (CPU s)", "r-hat", "bulk ESS", "divergences")

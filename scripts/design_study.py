@@ -16,14 +16,13 @@ import torch
 from hydra.utils import instantiate
 from matplotlib.figure import Figure
 
-from asbc.baselines.exact import closeness, exact_of
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
+from asbc.errors import InputError
 from asbc.evaluation.monitor import validation_scores
-from asbc.evaluation.provenance import load_posterior
-from asbc.evaluation.trained_run import open_run
+from asbc.exact.reference import closeness, exact_of
 from asbc.reporting.figures.style import COLOURS, DOUBLE, LINES, MARKERS, cycle, new_figure, style
 from asbc.reporting.text_tables import TextTable, number
-from asbc.utils.checks import InputError
+from asbc.run import load_posterior, open_run
 from asbc.utils.progress import progress
 
 WAYS = ("joint", "theta_only", "prior_only", "random", "npe", "stream")
@@ -41,7 +40,7 @@ def score_run(folder: Path, drivers: int, cache: Path) -> dict[str, Any]:
     posterior = instantiate(run.config["estimator"])
     selected = load_posterior(posterior, run)
     rounds = pd.read_csv(folder / "rounds.csv").set_index("round")
-    pairs: PairSet = instantiate(run.config["data"]).splits().validation
+    pairs: Pairs = instantiate(run.config["data"]).splits().validation
     simulator, steps = instantiate(run.config["simulator"]), run.config["data"]["context_steps"]
     scores = validation_scores(
         posterior.eval(), simulator, pairs, steps, len(pairs), first_start=steps

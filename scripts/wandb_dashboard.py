@@ -22,14 +22,14 @@ def main() -> None:
     given = parser.parse_args()
     if given.runs:
         from asbc.reporting.collect import find_runs, with_suffixes
-        from asbc.reporting.dashboard import draw_dashboard
+        from asbc.reporting.wandb import draw_dashboard
 
         draw_dashboard(with_suffixes(find_runs(given.runs))).savefig(given.picture, dpi=150)
         print(f"picture: {given.picture}")
         return
     if not given.entity:
         parser.error("--entity NAME for W&B, or --runs GLOB for a local picture")
-    from asbc.reporting.wandb_dashboard import build_workspace, workspace_json
+    from asbc.reporting.wandb import build_workspace, workspace_json
 
     workspace = build_workspace(given.entity, given.project)
     if given.dry_run:

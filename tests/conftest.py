@@ -97,7 +97,6 @@ def run_script(tmp_path, monkeypatch) -> Callable[..., int]:
 
     The process is a fork of this one: it need not import torch and Lightning again.
     """
-    import asbc.training.run  # noqa: F401
     from asbc.data import summary
 
     monkeypatch.setattr(summary, "plot_trajectories", lambda *_: None)  # slow; tested elsewhere

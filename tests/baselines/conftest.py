@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from asbc.baselines.method import Task
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 from asbc.simulator import Simulator
 
 CONF = "conf"
@@ -27,10 +27,10 @@ def simulators(pytestconfig) -> dict[str, Simulator]:
 
 
 @pytest.fixture(scope="session")
-def pairs_of() -> Callable[..., PairSet]:
+def pairs_of() -> Callable[..., Pairs]:
     """A function that drives the given parameters behind leaders in stop-and-go waves."""
 
-    def drive(simulator: Simulator, theta: torch.Tensor, steps: int, seed: int = 0) -> PairSet:
+    def drive(simulator: Simulator, theta: torch.Tensor, steps: int, seed: int = 0) -> Pairs:
         rng = np.random.default_rng(seed)
         count = len(theta)
         phase, depth = (torch.from_numpy(rng.uniform(0, 1, (2, count, 1))).float()).unbind(0)
@@ -40,7 +40,7 @@ def pairs_of() -> Callable[..., PairSet]:
         gap = simulator.law.equilibrium_gap(theta, speed)
         rollout = simulator.rollout(theta, leader, gap, speed, rng)
         names = tuple(f"r/{i}" for i in range(count))
-        return PairSet(
+        return Pairs(
             pair_id=names,
             follower=names,
             recording=("r",) * count,

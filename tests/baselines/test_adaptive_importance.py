@@ -8,9 +8,8 @@ pytest.importorskip("numpyro")
 import jax.numpy as jnp  # noqa: E402
 from scipy import stats  # noqa: E402
 
-from asbc.baselines import adaptive_importance as importance  # noqa: E402
-from asbc.baselines import nuts  # noqa: E402, F401 (turns on double precision)
-from asbc.baselines.side_by_side import map_drivers, random_key  # noqa: E402
+from asbc.exact import importance  # noqa: E402
+from asbc.exact.nuts import map_drivers, random_key  # noqa: E402
 
 KEPT = 4000
 

@@ -7,9 +7,9 @@ from scipy.stats import multivariate_normal, norm
 from sklearn.model_selection import cross_val_score
 from sklearn.neural_network import MLPClassifier
 
-from asbc.baselines.agreement import agreement, require_same_posterior, summarise_agreement
-from asbc.baselines.c2st import c2st
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.evaluation.agreement import agreement, c2st, summarise_agreement
+from asbc.run import require_same_posterior
 
 
 def normal(problems, draws, shift, seed):

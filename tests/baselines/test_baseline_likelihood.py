@@ -5,17 +5,15 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from asbc.baselines.statistics import Statistics, statistics
-from asbc.baselines.transitions import Transitions, runs, transitions
+from asbc.errors import InputError
+from asbc.exact.statistics import Statistics, Transitions, runs, statistics, transitions
 from asbc.simulator import Simulator
-from asbc.simulator.idm import SumoIDM
-from asbc.utils.checks import InputError
+from asbc.simulator.laws import SumoIDM
 
 jnp = pytest.importorskip("jax.numpy")
 pytest.importorskip("numpyro")
-import asbc.baselines.nuts  # noqa: E402, F401 (turns on double precision)
-from asbc.baselines import memory  # noqa: E402
-from asbc.baselines.likelihood import TrajectoryLikelihood  # noqa: E402
+from asbc.baselines import pooled_models as memory  # noqa: E402
+from asbc.exact.likelihood import TrajectoryLikelihood  # noqa: E402
 
 
 def states_of(pairs, i, steps=None):

@@ -10,8 +10,7 @@ pytest.importorskip("numpyro")
 import jax.numpy as jnp  # noqa: E402
 from numpyro.infer.util import log_density  # noqa: E402
 
-import asbc.baselines.nuts  # noqa: E402, F401 (turns on double precision)
-from asbc.baselines import priors  # noqa: E402
+from asbc.exact import likelihood as priors  # noqa: E402
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from asbc.evaluation.run_info import RunInfo
-from asbc.reporting.paper import METRICS
+from asbc.evaluation.results import RunInfo
+from asbc.reporting.run_tables import METRICS
 
 ROOT = Path(__file__).parents[2]
 

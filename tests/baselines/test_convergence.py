@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from asbc.baselines.convergence import Convergence
-from asbc.baselines.settings import NutsSettings
+from asbc.exact.diagnostics import Convergence, NutsSettings
 
 pytest.importorskip("numpyro")
-from asbc.baselines import inference, nuts  # noqa: E402
+from asbc.exact import diagnostics as inference
+from asbc.exact import nuts
 
 NAMES = ("a", "b")
 

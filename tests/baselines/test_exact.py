@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.baselines.exact import (
+from asbc.calibration.psis import adapt, log_joint, smooth
+from asbc.data.windows import LeaderWindows
+from asbc.exact.diagnostics import NutsSettings
+from asbc.exact.reference import (
     ExactPosteriors,
     _as_pairs,
     closeness,
@@ -12,12 +15,8 @@ from asbc.baselines.exact import (
     load,
     save,
 )
-from asbc.baselines.settings import NutsSettings
-from asbc.calibration.adaptive import adapt
-from asbc.calibration.importance import log_joint, smooth
-from asbc.data.windows import LeaderWindows
-from asbc.evaluation.draws import simulate_drivers
 from asbc.posterior.posterior import PosteriorSamples
+from asbc.simulator.robust import simulate_drivers
 from asbc.utils.random import standard_normal, stream
 
 both_residuals = pytest.mark.parametrize("residual", ["gaussian", "matern"])
@@ -36,9 +35,8 @@ def windows() -> LeaderWindows:
 @both_residuals
 def test_sampler_sees_the_simulators_likelihood(simulators, windows, residual):
     """Differences over theta: the JAX likelihood leaves out nothing that depends on it."""
-    from asbc.baselines.likelihood import TrajectoryLikelihood
-    from asbc.baselines.statistics import statistics
-    from asbc.baselines.transitions import transitions
+    from asbc.exact.likelihood import TrajectoryLikelihood
+    from asbc.exact.statistics import statistics, transitions
 
     simulator = simulators[residual]
     drivers = simulate_drivers(simulator, windows, 5, seed=0)

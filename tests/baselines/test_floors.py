@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from asbc.baselines.floors import PriorPredictive, Recommended
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 from asbc.utils.random import stream
 
 VALUES = {"v0": 33.3, "s0": 2.0, "T": 1.6, "a_max": 1.5, "b": 1.67}

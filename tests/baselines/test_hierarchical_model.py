@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from asbc.baselines.settings import NutsSettings
-from asbc.baselines.statistics import statistics
-from asbc.baselines.transitions import transitions
+from asbc.exact.diagnostics import NutsSettings
+from asbc.exact.statistics import statistics, transitions
 
 jax = pytest.importorskip("jax")
 pytest.importorskip("numpyro")
@@ -15,14 +14,10 @@ import numpyro.distributions as dist  # noqa: E402
 from numpyro.infer.util import log_density  # noqa: E402
 from scipy import stats  # noqa: E402
 
-from asbc.baselines import nuts, population_sampler  # noqa: E402 (double precision)
-from asbc.baselines.adaptive_importance import PROPOSED, Normal  # noqa: E402
-from asbc.baselines.hierarchical_model import (  # noqa: E402
-    LKJ_CONCENTRATION,
-    SD_SCALE,
-    Population,
-    population_draws,
-)
+from asbc.exact import hierarchy as population_sampler  # noqa: E402
+from asbc.exact import nuts  # noqa: E402
+from asbc.exact.hierarchy import LKJ_CONCENTRATION, SD_SCALE, Population, population_draws  # noqa: E402
+from asbc.exact.importance import PROPOSED, Normal  # noqa: E402
 
 NOISE, DRIVERS = np.array([0.05, 0.6]), 30
 SETTINGS = NutsSettings(chains=2, warmup=300, draws=1000)

@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from asbc.baselines.hierarchical import Hierarchical
-from asbc.baselines.method import require_extra, take_draws
+from asbc.baselines.method import run_info
 from asbc.baselines.pooled import BIDM, MAIDM
-from asbc.baselines.run import run_info
-from asbc.baselines.settings import NutsSettings
-from asbc.baselines.squared_exponential import SquaredExponentialResidual
 from asbc.baselines.unpooled import Unpooled
+from asbc.errors import InputError
+from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.simulator.matern import MaternResidual
-from asbc.utils.checks import InputError
+from asbc.simulator.squared_exponential import SquaredExponentialResidual
 
 TINY = NutsSettings(chains=2, warmup=150, draws=100)
 

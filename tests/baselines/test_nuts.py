@@ -6,22 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.baselines.settings import NutsSettings
-from asbc.baselines.statistics import statistics
-from asbc.baselines.transitions import transitions
-from asbc.evaluation.calibration import rank_statistics
-from asbc.evaluation.uniformity import rank_test
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.evaluation.checks import rank_statistics, rank_test
+from asbc.exact.diagnostics import NutsSettings
+from asbc.exact.statistics import statistics, transitions
 
 pytest.importorskip("numpyro")
 import jax.numpy as jnp  # noqa: E402
 import numpyro  # noqa: E402
 import numpyro.distributions as dist  # noqa: E402
 
-from asbc.baselines import driver_models, nuts  # noqa: E402
-from asbc.baselines.driver_models import exact_drivers, nuts_drivers  # noqa: E402
-from asbc.baselines.likelihood import TrajectoryLikelihood  # noqa: E402
-from asbc.baselines.population_sampler import NewDrivers  # noqa: E402
+from asbc.exact import drivers as driver_models
+from asbc.exact import nuts
+from asbc.exact.drivers import exact_drivers, nuts_drivers
+from asbc.exact.hierarchy import NewDrivers
+from asbc.exact.likelihood import TrajectoryLikelihood
 
 SHORT = NutsSettings(chains=2, warmup=300, draws=1000)
 HEADWAY, A_MAX = 2, 3

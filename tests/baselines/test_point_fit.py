@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.baselines.noise_free import fitted_residual, law_only
-from asbc.baselines.optimise import minimise
-from asbc.baselines.point_fit import PointFit
-from asbc.utils.checks import InputError
+from asbc.baselines.point_fit import PointFit, fitted_residual, law_only, minimise
+from asbc.errors import InputError
 
 
 def test_minimise_finds_minima_inside_and_on_the_side_of_the_box():

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from scipy.stats import multivariate_normal, norm
 
-from asbc.baselines.squared_exponential import SquaredExponentialResidual
 from asbc.simulator import Prefix
+from asbc.simulator.squared_exponential import SquaredExponentialResidual
 
 PROCESS = SquaredExponentialResidual()
 HYPER = (0.4, 0.9, 0.1)

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.calibration.model import Model
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 from asbc.posterior import PosteriorEstimator
 from asbc.posterior.encoder import LocalGlobalEncoder
 from asbc.posterior.flow import MaskedAutoregressiveFlow
 from asbc.posterior.transform import Bounded
+from asbc.run import Model
 from asbc.simulator import Prior, Simulator
-from asbc.simulator.gaussian import GaussianResidual
-from asbc.simulator.idm import IDM
 from asbc.simulator.kinematics import PaperKinematics
+from asbc.simulator.laws import IDM
 from asbc.simulator.matern import MaternResidual
+from asbc.simulator.residuals import GaussianResidual
 
 STEPS = 20
 RANGES = {
@@ -64,12 +64,12 @@ def drive(
 
 def as_pairs(
     leader: torch.Tensor, states: torch.Tensor, dt: float, prefix: str = "driver"
-) -> PairSet:
+) -> Pairs:
     count, steps = leader.shape
     names = tuple(f"r/{prefix}{i}" for i in range(count))
     speed = states[..., 1]
     acceleration = torch.cat([speed.diff(dim=1) / dt, torch.zeros(count, 1)], dim=1)
-    return PairSet(
+    return Pairs(
         pair_id=names,
         follower=names,
         recording=("r",) * count,
@@ -121,12 +121,12 @@ def matern_model() -> Model:
 
 
 @pytest.fixture(scope="session")
-def simulate_pairs() -> Callable[..., tuple[torch.Tensor, PairSet]]:
+def simulate_pairs() -> Callable[..., tuple[torch.Tensor, Pairs]]:
     """Drivers of a simulator's prior: their parameters and their pairs."""
 
     def simulate(
         simulator: Simulator, count: int, seed: int = 5, steps: int = STEPS
-    ) -> tuple[torch.Tensor, PairSet]:
+    ) -> tuple[torch.Tensor, Pairs]:
         rng = np.random.default_rng(seed)
         theta = simulator.prior.sample(count, rng)
         return theta, as_pairs(*drive(simulator, theta, steps, rng), simulator.dt)

@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.calibration.chunk import Job
-from asbc.calibration.comparison import Comparison
-from asbc.calibration.model import Model
+from asbc.calibration.calibrate import CalibrationSettings, Job
+from asbc.calibration.evidence import Comparison
 from asbc.calibration.refinement import NoRefinement, PsisRefinement
-from asbc.calibration.settings import CalibrationSettings
-from asbc.data.pairset import PairSet
-from asbc.utils.checks import InputError
-from asbc.utils.stopwatch import Stopwatch
+from asbc.data.pairs import Pairs
+from asbc.errors import InputError
+from asbc.run import Model
+from asbc.utils.progress import Stopwatch
 
 WEAK = {"k_hat": np.zeros(2), "log_evidence": np.zeros(2), "log_evidence_error": np.zeros(2)}
-Simulate = Callable[..., tuple[torch.Tensor, PairSet]]
+Simulate = Callable[..., tuple[torch.Tensor, Pairs]]
 
 
-def verdict(model: Model, other: Model, pairs: PairSet) -> dict[str, np.ndarray]:
+def verdict(model: Model, other: Model, pairs: Pairs) -> dict[str, np.ndarray]:
     found = PsisRefinement()(model, pairs, 100, 0, Stopwatch()).columns
     comparison = Comparison(model=other)
     return found | comparison.columns(model, pairs, found, 0, Stopwatch())

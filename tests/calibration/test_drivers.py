@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from asbc.calibration.drivers import load_drivers
-from asbc.data.pairs import PairsFile
-from asbc.utils.checks import InputError
+from asbc.data.pairs_file import PairsFile, load_drivers
+from asbc.errors import InputError
 
 DRIVERS, STEPS = 9, 30
 

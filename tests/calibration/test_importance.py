@@ -9,9 +9,9 @@ import torch
 from scipy import stats
 from torch.distributions import Normal
 
-from asbc.calibration.importance import log_weights, resample, smooth
-from asbc.calibration.model import Model
-from asbc.data.pairset import PairSet
+from asbc.calibration.psis import log_weights, resample, smooth
+from asbc.data.pairs import Pairs
+from asbc.run import Model
 
 NO_LEAK = torch.zeros(400)
 
@@ -64,7 +64,7 @@ def test_a_driver_without_any_usable_draw_is_marked() -> None:
 
 
 def test_weights_are_prior_times_likelihood_over_q(
-    gaussian_model: Model, simulate_pairs: Callable[..., tuple[torch.Tensor, PairSet]]
+    gaussian_model: Model, simulate_pairs: Callable[..., tuple[torch.Tensor, Pairs]]
 ) -> None:
     """One weight, from scalar formulas and scipy's densities."""
     model = gaussian_model
@@ -88,7 +88,7 @@ def test_weights_are_prior_times_likelihood_over_q(
 
 
 def test_evidence_agrees_with_plain_prior_sampling(
-    gaussian_model: Model, simulate_pairs: Callable[..., tuple[torch.Tensor, PairSet]]
+    gaussian_model: Model, simulate_pairs: Callable[..., tuple[torch.Tensor, Pairs]]
 ) -> None:
     model = gaussian_model
     _, pairs = simulate_pairs(model.simulator, 40)

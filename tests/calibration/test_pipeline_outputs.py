@@ -14,18 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from asbc.calibration import pipeline
-from asbc.calibration.chunk import Job, calibrate_chunk
-from asbc.calibration.model import Model
-from asbc.calibration.pipeline import calibrate
+from asbc.calibration import calibrate as pipeline
+from asbc.calibration.calibrate import CalibrationSettings, Job, calibrate, calibrate_chunk
+from asbc.calibration.psis import Weighting
 from asbc.calibration.refinement import NoRefinement, PsisRefinement
-from asbc.calibration.settings import CalibrationSettings
-from asbc.calibration.weighting import Weighting
-from asbc.data.pairset import PairSet
-from asbc.evaluation.novelty import Novelty
-from asbc.utils.checks import InputError
+from asbc.data.pairs import Pairs
+from asbc.errors import InputError
+from asbc.posterior.novelty import Novelty
+from asbc.run import Model
 
-Simulate = Callable[..., tuple[torch.Tensor, PairSet]]
+Simulate = Callable[..., tuple[torch.Tensor, Pairs]]
 FILES = ("draws.parquet", "drivers.csv", "summary.csv", "posterior.nc")
 
 
@@ -37,18 +35,18 @@ def job(gaussian_model: Model) -> Job:
 
 
 @pytest.fixture(scope="module")
-def pairs(gaussian_model: Model, simulate_pairs: Simulate) -> PairSet:
+def pairs(gaussian_model: Model, simulate_pairs: Simulate) -> Pairs:
     return simulate_pairs(gaussian_model.simulator, 11, steps=40)[1]
 
 
 @pytest.fixture(scope="module")
-def folder(job: Job, pairs: PairSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(job: Job, pairs: Pairs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("calibration")
     calibrate(job, pairs, path, {})
     return path
 
 
-def test_files_tell_the_same_story(folder: Path, pairs: PairSet, job: Job) -> None:
+def test_files_tell_the_same_story(folder: Path, pairs: Pairs, job: Job) -> None:
     draws = pd.read_parquet(folder / "draws.parquet")
     assert len(draws) == 11 * 60 and list(draws["pair_id"].unique()) == list(pairs.pair_id)
     assert list(draws.columns) == ["pair_id", "draw", *job.model.simulator.parameter_names]
@@ -71,7 +69,7 @@ def test_files_tell_the_same_story(folder: Path, pairs: PairSet, job: Job) -> No
 
 
 def test_the_netcdf_is_inference_data_of_the_same_draws(
-    folder: Path, pairs: PairSet, job: Job
+    folder: Path, pairs: Pairs, job: Job
 ) -> None:
     data = az.from_netcdf(folder / "posterior.nc")
     draws = pd.read_parquet(folder / "draws.parquet")
@@ -103,11 +101,11 @@ def test_the_netcdf_is_inference_data_of_the_same_draws(
 
 
 def test_an_interrupted_run_ends_with_the_same_bytes(
-    folder: Path, job: Job, pairs: PairSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, job: Job, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[int] = []
 
-    def interrupted(job: Job, some: PairSet, positions: np.ndarray) -> object:
+    def interrupted(job: Job, some: Pairs, positions: np.ndarray) -> object:
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(len(some))
@@ -122,7 +120,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
     (tmp_path / "parts" / ".000002.drivers.parquet.writing").write_bytes(b"torn")
     later: list[int] = []
 
-    def counted(job: Job, some: PairSet, positions: np.ndarray) -> object:
+    def counted(job: Job, some: Pairs, positions: np.ndarray) -> object:
         later.append(len(some))
         return calibrate_chunk(job, some, positions)
 
@@ -135,9 +133,9 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 
 
 def test_a_kill_while_merging_loses_nothing(
-    folder: Path, job: Job, pairs: PairSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, job: Job, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asbc.calibration import merge
+    from asbc.calibration.export import tables as merge
 
     class Torn(Exception):
         pass
@@ -156,7 +154,7 @@ def test_a_kill_while_merging_loses_nothing(
 
 
 def test_chunks_of_another_run_are_not_mixed_in(
-    folder: Path, job: Job, pairs: PairSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, job: Job, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="finished calibration with other data, weights"):
         calibrate(job, pairs.select(range(5)), folder, {})
@@ -170,7 +168,7 @@ def test_chunks_of_another_run_are_not_mixed_in(
 
 
 def test_a_finished_run_is_not_repeated(
-    folder: Path, job: Job, pairs: PairSet, monkeypatch: pytest.MonkeyPatch
+    folder: Path, job: Job, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "calibrate_chunk", lambda *_: 1 / 0)
     outcome = calibrate(job, pairs, folder, {})

@@ -8,21 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.baselines.settings import NutsSettings
-from asbc.calibration.chunk import Job
-from asbc.calibration.importance import log_weights, smooth
-from asbc.calibration.model import Model
-from asbc.calibration.nuts import AutoRefinement
-from asbc.calibration.refinement import NoRefinement, PsisRefinement
-from asbc.calibration.settings import CalibrationSettings
-from asbc.calibration.weighting import Weighting
-from asbc.data.pairset import PairSet
+from asbc.calibration.calibrate import CalibrationSettings, Job
+from asbc.calibration.psis import Weighting, log_weights, smooth
+from asbc.calibration.refinement import AutoRefinement, NoRefinement, PsisRefinement
+from asbc.data.pairs import Pairs
+from asbc.errors import InputError
+from asbc.exact.diagnostics import NutsSettings
+from asbc.run import Model
 from asbc.simulator import Simulator
-from asbc.simulator.idm import SumoIDM
-from asbc.utils.checks import InputError
-from asbc.utils.stopwatch import Stopwatch
+from asbc.simulator.laws import SumoIDM
+from asbc.utils.progress import Stopwatch
 
-Simulate = Callable[..., tuple[torch.Tensor, PairSet]]
+Simulate = Callable[..., tuple[torch.Tensor, Pairs]]
 # The network's own draws, weighted; nothing is drawn again.
 PLAIN = Weighting(proposals=4000, adaptive_rounds=0)
 
@@ -34,7 +31,7 @@ def spoiled(model: Model, shift: float) -> Model:
     return replace(model, posterior=posterior)
 
 
-def exact_moments(model: Model, pairs: PairSet) -> tuple[torch.Tensor, torch.Tensor]:
+def exact_moments(model: Model, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and sd (driver, dim) by weighting prior draws: no network and no NUTS."""
     theta = model.simulator.prior.sample(30_000, np.random.default_rng(17))
     moments = []
@@ -100,7 +97,7 @@ def test_a_driver_is_refined_the_same_in_any_company(
 def test_unrefined_draws_are_those_of_the_evaluation(
     gaussian_model: Model, simulate_pairs: Simulate
 ) -> None:
-    from asbc.evaluation.draws import sample_pairs
+    from asbc.evaluation.predict import sample_pairs
 
     _, pairs = simulate_pairs(gaussian_model.simulator, 40)
     ours = NoRefinement()(gaussian_model, pairs, 50, 7, Stopwatch()).theta

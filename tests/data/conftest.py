@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 
 HIGHD_TRACKS = [
     *("frame", "id", "x", "y", "width", "height", "xVelocity", "yVelocity", "xAcceleration"),
@@ -140,7 +140,7 @@ def make_table() -> Callable[..., pd.DataFrame]:
     return make
 
 
-def assert_same_pairs(first: PairSet, second: PairSet, tolerance: float = 0.0) -> None:
+def assert_same_pairs(first: Pairs, second: Pairs, tolerance: float = 0.0) -> None:
     assert first.pair_id == second.pair_id
     assert first.follower == second.follower
     assert first.follower_class == second.follower_class

@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 
 from asbc.data.highd import HighD
 from asbc.data.ngsim import NGSIM
-from asbc.data.pairs import PairsFile
+from asbc.data.pairs_file import PairsFile
 from asbc.data.source import DataSource
-from asbc.data.synthetic import Synthetic
+from asbc.data.synthetic.dataset import Synthetic
 
 CONF = Path(__file__).parents[2] / "conf"
 GROUPS = {

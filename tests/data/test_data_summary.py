@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from asbc.data import write_summary
-from asbc.data.pairs import PairsFile
+from asbc.data.pairs_file import PairsFile
 
 
 @pytest.fixture

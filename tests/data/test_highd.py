@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from asbc.data.highd import HighD
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from asbc.data.highd import HighD
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 
 
 def edit(name: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:

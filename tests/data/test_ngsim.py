@@ -9,7 +9,7 @@ import torch
 from scipy.signal import savgol_filter
 
 from asbc.data.ngsim import FOOT, NGSIM, TEXT_COLUMNS
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 
 PORTAL_COLUMNS = [
     *("Vehicle_ID", "Frame_ID", "Total_Frames", "Global_Time", "Local_X", "Local_Y", "Global_X"),

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from asbc.data.pairs import PairsFile, read_pairs, validate_pairs
-from asbc.utils.checks import InputError
+from asbc.data.pairs_file import PairsFile, read_pairs, validate_pairs
+from asbc.errors import InputError
 
 
 def put(column, value, row=7):

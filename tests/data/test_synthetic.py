@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from asbc.data.population import THETA_NAMES, draw_drivers
-from asbc.data.synthetic import Synthetic
-from asbc.data.traffic import DT, matern_noise, stop_and_go
+from asbc.data.synthetic.dataset import Synthetic
+from asbc.data.synthetic.road import DT, matern_noise, stop_and_go
+from asbc.data.synthetic.true_drivers import THETA_NAMES, draw_drivers
 from asbc.data.windows import leader_windows
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 
 PRIOR = {"v0": (20, 40), "s0": (1, 6), "T": (0.6, 4.5), "a_max": (0.2, 3.5), "b": (0.4, 4)}
 SMALL = {"recordings": 1, "platoon": 6, "duration": 90.0, "lanes": 2}
@@ -202,7 +202,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("asbc.data.synthetic.write_recording", fail)
+    monkeypatch.setattr("asbc.data.synthetic.dataset.write_recording", fail)
     with pytest.raises(KeyboardInterrupt):
         _ = Synthetic(cache_dir=str(tmp_path), **SMALL).folder
     assert not list(Path(tmp_path).iterdir())

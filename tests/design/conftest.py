@@ -6,13 +6,13 @@ import torch
 import yaml
 from torch.distributions import Independent, Normal
 
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 from asbc.design.bank import LeaderBank
-from asbc.design.space import DesignSpace
+from asbc.design.proposal import DesignSpace
 from asbc.simulator import Prior, Simulator
-from asbc.simulator.gaussian import GaussianResidual
-from asbc.simulator.idm import IDM
 from asbc.simulator.kinematics import PaperKinematics
+from asbc.simulator.laws import IDM
+from asbc.simulator.residuals import GaussianResidual
 from asbc.utils.random import stream
 
 STEPS = 20
@@ -24,14 +24,14 @@ def marginals(file: str) -> dict:
     return yaml.safe_load((CONF / file).read_text())["marginals"]
 
 
-def make_pairs(count: int, length: int, seed: int = 0, gap: float = 25.0) -> PairSet:
+def make_pairs(count: int, length: int, seed: int = 0, gap: float = 25.0) -> Pairs:
     """Followers at a steady distance behind leaders with smooth random speeds."""
     rng = np.random.default_rng(seed)
     noise = np.cumsum(rng.standard_normal((count, length)) * 0.15, axis=1)
     leader = np.clip(rng.uniform(6, 14, (count, 1)) + noise, 1.0, None)
     flat = torch.from_numpy(leader.astype(np.float32)).flatten()
     names = tuple(f"p{i}" for i in range(count))
-    return PairSet(
+    return Pairs(
         pair_id=names,
         follower=names,
         recording=("r",) * count,

@@ -10,7 +10,7 @@ from asbc.design.acquisition import (
     pair_up,
 )
 from asbc.design.proposal import LeaderMixture, PriorProposal, SoftShrinkProposal
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 from asbc.utils.random import key, stream
 
 ROUNDS = [0.0, 0.5, 0.5]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.neighbors import NearestNeighbors
 
-from asbc.design.scores import representativeness, standardise, uncertainty
+from asbc.design.selection import representativeness, standardise, uncertainty
 
 
 def test_uncertainty_equals_the_formula():

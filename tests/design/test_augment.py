@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from asbc.design.augment import Augmentation, Plausibility, interpolate
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 
 DT = 0.2
 

@@ -11,17 +11,17 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from asbc.data.pairs import PairsFile
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
+from asbc.data.pairs_file import PairsFile
 from asbc.data.windows import leader_windows
 from asbc.design.augment import Augmentation, Plausibility
 from asbc.design.bank import LeaderBank
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 
 DT = 0.2
 
 
-def stop_and_go_pairs(count: int = 40, samples: int = 300) -> PairSet:
+def stop_and_go_pairs(count: int = 40, samples: int = 300) -> Pairs:
     """Leaders that swing between 0 and 12 m/s, some standing still for a while."""
     rng = np.random.default_rng(7)
     t = np.arange(samples) * DT
@@ -30,7 +30,7 @@ def stop_and_go_pairs(count: int = 40, samples: int = 300) -> PairSet:
     leader = np.clip(leader + 0.3 * np.sin(t + phase), 0, None).astype(np.float32).ravel()
     names = tuple(f"r/{i}" for i in range(count))
     flat = torch.from_numpy(leader)
-    return PairSet(
+    return Pairs(
         pair_id=names,
         follower=names,
         recording=("r",) * count,
@@ -45,7 +45,7 @@ def stop_and_go_pairs(count: int = 40, samples: int = 300) -> PairSet:
 
 
 @pytest.fixture(scope="module")
-def pairs() -> PairSet:
+def pairs() -> Pairs:
     return stop_and_go_pairs()
 
 

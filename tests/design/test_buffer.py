@@ -3,8 +3,8 @@ import io
 import pytest
 import torch
 
-from asbc.design.buffer import FifoBuffer, Simulations
-from asbc.utils.checks import InputError
+from asbc.design.simulations import FifoBuffer, Simulations
+from asbc.errors import InputError
 
 
 def numbered(start: int, count: int, round: int = 0) -> Simulations:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.design.correction import correction, effective_sample_size, importance_weights
-from asbc.utils.checks import InputError
+from asbc.design.simulations import correction, effective_sample_size, importance_weights
+from asbc.errors import InputError
 
 
 def test_no_correction_weighs_all_alike():

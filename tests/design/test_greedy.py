@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.design.greedy import GreedyPicker
-from asbc.utils.checks import InputError
+from asbc.design.selection import GreedyPicker
+from asbc.errors import InputError
 
 
 def brute_force(score, window, theta, features, gamma, tau_leader, tau_theta, picks):

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from asbc.design.acquisition import Pairs, Plan, RandomAcquisition
+from asbc.design.acquisition import Choice, Plan, RandomAcquisition
 from asbc.design.bank import LeaderBank
 from asbc.design.proposal import LeaderMixture, PriorProposal
-from asbc.design.simulate import simulate_plan
-from asbc.simulator.contexts import ContextSimulator
-from asbc.utils.checks import InputError
+from asbc.design.simulations import simulate_plan
+from asbc.errors import InputError
+from asbc.simulator.robust import ContextSimulator
 from asbc.utils.random import stream
 
 STEPS = 20
@@ -58,7 +58,7 @@ def test_collisions_are_replaced_by_the_plans_next_pairs(space, contexts, pair_m
     def take(n):
         window_id = torch.tensor([next(order) for _ in range(n)])
         theta = space.prior.icdf(torch.full((n, 6), 0.5))
-        return Pairs(theta, window_id, torch.zeros(n))
+        return Choice(theta, window_id, torch.zeros(n))
 
     harvest = simulate_plan(Plan(take, {}, {}), 5, 2, contexts, bank, stream(0, "s"), 20)
     assert harvest.simulations.window_id.tolist() == [10, 11, 12, 13, 14]
@@ -71,7 +71,7 @@ def test_hopeless_simulations_end_in_an_error_not_a_hang(space, contexts, pair_m
 
     def take(n):
         theta = space.prior.icdf(torch.full((n, 6), 0.5))
-        return Pairs(theta, torch.zeros(n, dtype=torch.int64), torch.zeros(n))
+        return Choice(theta, torch.zeros(n, dtype=torch.int64), torch.zeros(n))
 
     with pytest.raises(InputError, match="round 3: 4 of 4 simulations still collide.*max_tries"):
         simulate_plan(Plan(take, {}, {}), 4, 3, contexts, bank, stream(0, "s"), 3)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 from asbc.simulator import Prior, Simulator
-from asbc.simulator.gaussian import GaussianResidual
-from asbc.simulator.idm import IDM
 from asbc.simulator.kinematics import PaperKinematics
+from asbc.simulator.laws import IDM
 from asbc.simulator.matern import MaternResidual
+from asbc.simulator.residuals import GaussianResidual
 
 LAW = {
     "v0": {"unit": "m/s", "centre": 33.3, "log_scale": 1.0, "low": 20.0, "high": 40.0},
@@ -31,7 +31,7 @@ def make_simulator(residual: str) -> Simulator:
     return Simulator(IDM(), process, Prior(LAW, marginals), PaperKinematics())
 
 
-def make_pairs(simulator: Simulator, count: int, steps: int, theta: torch.Tensor) -> PairSet:
+def make_pairs(simulator: Simulator, count: int, steps: int, theta: torch.Tensor) -> Pairs:
     """Pairs driven by the simulator itself behind leaders with a slow wave."""
     rng = np.random.default_rng(7)
     phase = torch.from_numpy(rng.uniform(0, 6, (count, 1))).float()
@@ -40,7 +40,7 @@ def make_pairs(simulator: Simulator, count: int, steps: int, theta: torch.Tensor
     gap = simulator.law.equilibrium_gap(theta, speed)
     rollout = simulator.rollout(theta, leader, gap, speed, rng)
     names = tuple(f"r/{i}" for i in range(count))
-    return PairSet(
+    return Pairs(
         pair_id=names,
         follower=names,
         recording=("r",) * count,
@@ -71,5 +71,5 @@ def drivers() -> Callable[[Simulator, int], torch.Tensor]:
 
 
 @pytest.fixture(scope="session")
-def pairs_of() -> Callable[..., PairSet]:
+def pairs_of() -> Callable[..., Pairs]:
     return make_pairs

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from asbc.evaluation.bootstrap import bootstrap_interval
+from asbc.evaluation.scores import bootstrap_interval
 
 
 def test_interval_has_the_width_of_the_mean_over_pairs() -> None:

@@ -5,8 +5,8 @@ import pytest
 import torch
 from sklearn.neighbors import NearestNeighbors
 
-from asbc.evaluation.novelty import NEIGHBOURS, Novelty
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.posterior.novelty import NEIGHBOURS, Novelty
 
 
 def simulated(count: int, seed: int) -> torch.Tensor:

@@ -10,20 +10,16 @@ import torch
 from torch import Tensor
 
 from asbc.data.windows import evaluation_windows, leader_windows
+from asbc.errors import InputError
 from asbc.evaluation.cases import Cases
-from asbc.evaluation.draws import sample_pairs, simulate_drivers
-from asbc.evaluation.pipeline import (
-    evaluate_draws,
-    evaluate_posterior,
-    protocol_windows,
-)
-from asbc.evaluation.posterior_checks import check_posterior
+from asbc.evaluation.checks import check_posterior
+from asbc.evaluation.evaluate import evaluate_draws, evaluate_posterior, protocol_windows
+from asbc.evaluation.predict import sample_pairs
+from asbc.evaluation.protocol import EvaluationSettings
 from asbc.evaluation.results import data_fingerprint, write_evaluation
-from asbc.evaluation.settings import EvaluationSettings
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Prior
-from asbc.simulator.contexts import ContextSimulator
-from asbc.utils.checks import InputError
+from asbc.simulator.robust import ContextSimulator, simulate_drivers
 from asbc.utils.random import uniform
 
 SMALL = EvaluationSettings(samples=30, bootstrap=50, simulated_drivers=60, posterior_draws=19)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from asbc.data.windows import EvaluationWindows, evaluation_windows
-from asbc.evaluation.prediction import predict_windows
+from asbc.errors import InputError
+from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import score_windows
-from asbc.utils.checks import InputError
 from asbc.utils.random import stream
 
 PREFIX = {"prefix_steps": 5, "prefix_noise": 1e-2}

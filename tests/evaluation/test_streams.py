@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from asbc.evaluation.streams import RowStreams
-from asbc.utils.random import stream
+from asbc.utils.random import RowStreams, stream
 
 
 def grouped(*names: str) -> RowStreams:

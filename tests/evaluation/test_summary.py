@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from asbc.evaluation.protocol import WindowScores
-from asbc.evaluation.settings import EvaluationSettings
-from asbc.evaluation.summary import AVERAGED, pair_ranking, summarise
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.evaluation.protocol import EvaluationSettings, WindowScores
+from asbc.evaluation.results import AVERAGED, pair_ranking, summarise
 
 
 def scores() -> WindowScores:

@@ -9,13 +9,13 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
-from asbc.evaluation.settings import EvaluationSettings
-from asbc.evaluation.trained_run import TrainedRun, open_run, override_text, with_data_of_run
-from asbc.training.folder import RunFolder
+from asbc.arguments import override_text, with_data_of_run
+from asbc.evaluation.protocol import EvaluationSettings
+from asbc.run import RunFolder, TrainedRun, open_run
 
 CONF = Path(__file__).parents[2] / "conf"
 DATA = {
-    "_target_": "asbc.data.pairs.PairsFile",
+    "_target_": "asbc.data.pairs_file.PairsFile",
     "path": "it's, a=file.csv",
     "dt": 0.1,
     "context_steps": 30,

@@ -11,8 +11,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 
+from asbc.errors import InputError
 from asbc.reporting.collect import find_runs
-from asbc.utils.checks import InputError
 
 ROOT = Path(__file__).parents[2]
 SCORES = (

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 # Loaded here once: every entry point below is a fork of this process.
-import asbc.calibration.pipeline
+import asbc.calibration.calibrate
 import asbc.population.outputs
-from asbc.calibration import parts, pipeline
+from asbc.calibration import calibrate as pipeline
+from asbc.calibration.export import parts
 
 FILES = ("draws.parquet", "drivers.csv", "summary.csv", "posterior.nc")
 FAST = [
@@ -97,7 +98,7 @@ def test_every_driver_of_the_runs_own_data_gets_a_posterior(trained, calibrate, 
 POINTS = {
     "between chunks": (pipeline, "calibrate_chunk", 3),
     "while writing a chunk": (parts.pq, "write_table", 4),
-    "while merging": (asbc.calibration.merge.InferenceDataWriter, "add", 2),
+    "while merging": (asbc.calibration.export.tables.InferenceDataWriter, "add", 2),
 }
 
 

@@ -9,9 +9,6 @@ import pandas as pd
 import pytest
 
 # Loaded here once: every entry point below is a fork of this process.
-import asbc.evaluation.pipeline
-import asbc.reporting.run_report
-import asbc.reporting.study  # noqa: F401
 
 FAST = [
     *("evaluation=fast", "evaluation.horizon=20", "evaluation.samples=20"),
@@ -61,7 +58,7 @@ def read(folder: Path) -> dict:
 
 def test_a_run_is_scored_on_its_own_test_split(trained, evaluate, monkeypatch) -> None:
     from asbc.reporting.figures import style
-    from asbc.reporting.run_figures import all_pictures
+    from asbc.reporting.run_report import all_pictures
 
     monkeypatch.setattr("asbc.reporting.run_report.all_pictures", all_pictures)
     monkeypatch.setattr("asbc.reporting.figures.case_study.SHOWN", ("v0", "T"))  # fewer panels
@@ -175,7 +172,7 @@ def test_data_that_cannot_be_used_are_refused(trained, evaluate, tiny_pairs, tmp
 
 
 def test_report_over_the_run(trained, evaluate, run_script, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("asbc.reporting.study._figures", lambda *_: [])
+    monkeypatch.setattr("asbc.reporting.study_report._figures", lambda *_: [])
     code, text = evaluate(f"run={trained}")
     assert code == 0, text
     log = tmp_path / "report.log"

@@ -7,10 +7,6 @@ import pandas as pd
 import pytest
 
 # Loaded here once: every entry point below is a fork of this process.
-import asbc.calibration.pipeline
-import asbc.population.leader_scenario
-import asbc.population.ring_scenario
-import asbc.population.sumo_scenario  # noqa: F401
 
 FAST = ("samples=10", "hydra/job_logging=none")
 RUNS: dict[str, Path] = {}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 

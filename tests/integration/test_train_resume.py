@@ -38,7 +38,7 @@ def half_a_checkpoint(call: int):
     """Kill the process in the middle of writing its `call`-th file."""
 
     def prepare() -> None:
-        import asbc.training.checkpoint as module
+        import asbc.training.callbacks as module
 
         original, calls = torch.save, 0
 
@@ -59,7 +59,7 @@ def half_a_checkpoint(call: int):
 def kill_points():
     from asbc.posterior.estimator import PosteriorEstimator
     from asbc.training import datamodule
-    from asbc.training.checkpoint import ResumeCheckpoint
+    from asbc.training.callbacks import ResumeCheckpoint
 
     return {
         # 4 batches an epoch, 2 epochs a round, 3 rounds

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.calibration.tables import draws_table
+from asbc.calibration.export.tables import draws_table
+from asbc.errors import InputError
 from asbc.population import Population
-from asbc.population.figures import new_drivers_figure, population_figure
-from asbc.population.new_drivers import simulate
 from asbc.population.outputs import sumo_types, write_population
+from asbc.population.pictures import new_drivers_figure, population_figure
+from asbc.population.population import simulate
 from asbc.population.sumo_replay import read_vtypes
 from asbc.simulator import Simulator
-from asbc.utils.checks import InputError
 
 
 @pytest.fixture(scope="module")

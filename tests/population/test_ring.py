@@ -8,12 +8,18 @@ import pytest
 import torch
 from scipy.optimize import brentq
 
+from asbc.errors import InputError
 from asbc.population import Population
-from asbc.population.flow import edie_cells, equilibrium_curve, summarise_traffic
-from asbc.population.ring import Ring, RingTraffic, simulate_ring
-from asbc.population.ring_figures import fundamental_diagram, time_space_diagram
+from asbc.population.pictures import fundamental_diagram, time_space_diagram
+from asbc.population.ring import (
+    Ring,
+    RingTraffic,
+    edie_cells,
+    equilibrium_curve,
+    simulate_ring,
+    summarise_traffic,
+)
 from asbc.simulator import Simulator
-from asbc.utils.checks import InputError
 
 DRIVER = [30.0, 2.0, 1.5, 1.2, 1.8]
 QUIET = 1e-9

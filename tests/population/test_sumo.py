@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from asbc.calibration.export.sumo import SumoTypes, write_vtypes
+from asbc.errors import InputError
 from asbc.population.sumo_replay import (
     build_roads,
     read_vtypes,
@@ -15,8 +17,6 @@ from asbc.population.sumo_replay import (
     replay_in_sumo,
     sumo_binary,
 )
-from asbc.population.sumo_types import SumoTypes, write_vtypes
-from asbc.utils.checks import InputError
 
 NAMES = ("v0", "s0", "T", "a_max", "b", "sigma", "ell")
 LOW = torch.tensor([20.0, 1.0, 0.6, 0.2, 0.4, 0.05, 0.4])

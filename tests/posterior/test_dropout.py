@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from asbc.posterior.dropout import Dropout, fix_masks
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.posterior.kernels.dropout import Dropout, fix_masks
 from asbc.utils.random import stream
 
 

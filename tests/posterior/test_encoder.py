@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from asbc.posterior.band import BandAttention, PooledAttention
+from asbc.errors import InputError
 from asbc.posterior.encoder import LocalGlobalEncoder
-from asbc.posterior.update import Masks, ResidualUpdate
-from asbc.utils.checks import InputError
+from asbc.posterior.kernels.attention import BandAttention, PooledAttention
+from asbc.posterior.kernels.feedforward import Masks, ResidualUpdate
 
 
 def dense_attention(attention, asking, answering, bias: Tensor, visible: Tensor) -> Tensor:
@@ -157,7 +157,9 @@ def levels(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_update_gradient_against_finite_differences(dropout, monkeypatch):
-    monkeypatch.setattr("asbc.posterior.update.ROWS", 4)  # several pieces, the last one short
+    monkeypatch.setattr(
+        "asbc.posterior.kernels.feedforward.ROWS", 4
+    )  # several pieces, the last one short
     torch.manual_seed(0)
     shapes = [(10, 4), (10, 4), (4,), (4,), (6, 4), (6,), (4, 6), (4,), (4,), (4,)]
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]

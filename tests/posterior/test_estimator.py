@@ -4,8 +4,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
-from asbc.utils.checks import InputError
 from asbc.utils.random import stream
 
 

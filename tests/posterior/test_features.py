@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-from asbc.posterior.encoder import LocalGlobalEncoder
+from asbc.errors import InputError
+from asbc.posterior.encoder import LocalGlobalEncoder, States, StatesAndActions
 from asbc.posterior.estimator import PosteriorEstimator
-from asbc.posterior.features import States, StatesAndActions
 from asbc.posterior.flow import MaskedAutoregressiveFlow
 from asbc.posterior.transform import Bounded
-from asbc.utils.checks import InputError
 
 DT = 0.5
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from asbc.posterior.dropout import fix_masks
 from asbc.posterior.flow import ConditionalFlow
+from asbc.posterior.kernels.dropout import fix_masks
 
 CONTEXT = 5
 
@@ -103,7 +103,9 @@ def test_sampler_equals_nflows_for_the_same_noise(make_flow, dim):
 @dims
 @members
 def test_packed_density_equals_nflows(make_flow, dim, member, monkeypatch):
-    monkeypatch.setattr("asbc.posterior.packed.CHUNK", 50)  # chunks that split rows unevenly
+    monkeypatch.setattr(
+        "asbc.posterior.kernels.fast_flow.CHUNK", 50
+    )  # chunks that split rows unevenly
     monkeypatch.setattr("asbc.posterior.flow.CONTEXTS", 3)
     flow = make_flow(dim, member)
     u, context = points(7, 9, dim), contexts(7)
@@ -120,7 +122,7 @@ def test_chunks_do_not_change_samples(make_flow, monkeypatch):
     flow = make_flow(6)
     noise, context = points(5, 300, 6), contexts(5)
     whole = flow.inverse(noise, context)
-    monkeypatch.setattr("asbc.posterior.packed.CHUNK", 70)
+    monkeypatch.setattr("asbc.posterior.kernels.fast_flow.CHUNK", 70)
     monkeypatch.setattr("asbc.posterior.flow.CONTEXTS", 2)
     torch.testing.assert_close(flow.inverse(noise, context), whole, rtol=1e-4, atol=1e-5)
 

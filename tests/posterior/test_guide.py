@@ -10,12 +10,12 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from scipy import optimize
 
+from asbc.errors import InputError
 from asbc.posterior.encoder import LocalGlobalEncoder
 from asbc.posterior.estimator import PosteriorEstimator
 from asbc.posterior.flow import NeuralSplineFlow
-from asbc.posterior.guide import LaplaceGuide
+from asbc.posterior.laplace import LaplaceGuide
 from asbc.posterior.transform import Bounded, PriorNormal
-from asbc.utils.checks import InputError
 from asbc.utils.random import stream
 
 RESIDUALS = ("gaussian", "matern")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.posterior.sampling import redraw
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.posterior.redraw import redraw
 from asbc.utils.random import stream
 
 both_transforms = pytest.mark.parametrize("transform", ["softplus", "bounded"])

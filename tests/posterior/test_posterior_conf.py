@@ -7,10 +7,9 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
-from asbc.posterior.encoder import LocalGlobalEncoder
-from asbc.posterior.features import States, StatesAndActions
+from asbc.posterior.encoder import LocalGlobalEncoder, States, StatesAndActions
 from asbc.posterior.flow import MaskedAutoregressiveFlow, NeuralSplineFlow
-from asbc.posterior.guide import LaplaceGuide
+from asbc.posterior.laplace import LaplaceGuide
 from asbc.posterior.transform import Bounded, PriorNormal, Softplus
 from asbc.utils.random import stream
 

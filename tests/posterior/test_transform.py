@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from asbc.errors import InputError
 from asbc.posterior.transform import Bounded, PriorNormal, Softplus
 from asbc.simulator.prior import Prior
-from asbc.utils.checks import InputError
 
 LOW = torch.tensor([20.0, 1.0, 0.6, 0.2, 0.4, 0.1])
 HIGH = torch.tensor([40.0, 6.0, 4.5, 3.5, 4.0, 1.2])

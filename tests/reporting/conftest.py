@@ -12,16 +12,19 @@ import torch
 from matplotlib.figure import Figure
 
 from asbc.data.summary import QUANTITIES, DataSummary
-from asbc.evaluation import calibration
+from asbc.evaluation import checks as calibration
 from asbc.evaluation.cases import Cases
-from asbc.evaluation.novelty import Novelty
-from asbc.evaluation.posterior_checks import PosteriorChecks
-from asbc.evaluation.protocol import WindowScores
-from asbc.evaluation.results import Evaluation, write_evaluation
-from asbc.evaluation.run_info import RunInfo, asbc_label
-from asbc.evaluation.settings import EvaluationSettings
-from asbc.evaluation.summary import AVERAGED, summarise
-from asbc.evaluation.uniformity import rank_test
+from asbc.evaluation.checks import PosteriorChecks, rank_test
+from asbc.evaluation.protocol import EvaluationSettings, WindowScores
+from asbc.evaluation.results import (
+    AVERAGED,
+    Evaluation,
+    RunInfo,
+    asbc_label,
+    summarise,
+    write_evaluation,
+)
+from asbc.posterior.novelty import Novelty
 
 NAMES = ("v0", "s0", "T", "a_max", "b", "sigma")
 PAIRS, WINDOWS = 8, 4

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from asbc.evaluation.summary import AVERAGED
-from asbc.reporting.dashboard import PANELS, Bars, Images, Lines
+from asbc.evaluation.results import AVERAGED
+from asbc.reporting.wandb import PANELS, Bars, Images, Lines
 
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "wandb_dashboard.py")
 

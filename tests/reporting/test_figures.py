@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 from asbc.reporting.figures.case_study import case_study
 from asbc.reporting.figures.comparison import ablation_bars, context_sweep
-from asbc.reporting.figures.convergence import Convergence, convergence
+from asbc.reporting.figures.convergence import Rounds, convergence
 from asbc.reporting.figures.errors import error_distributions
 from asbc.reporting.figures.posterior_checks import (
     contraction_boxes,
@@ -90,7 +90,7 @@ def test_convergence_marks_the_selected_round() -> None:
     rounds = pd.DataFrame(
         {"round": [0, 1, 2], "loss": [3.0, 2.0, 2.5], "validation_es": [3, 2, 1]}
     )
-    figure = convergence({"run": Convergence(rounds, 1)})
+    figure = convergence({"run": Rounds(rounds, 1)})
     assert len(figure.axes) == 2  # no validation RMSE was recorded
     curve, mark = figure.axes[0].lines
     assert curve.get_ydata().tolist() == [3.0, 2.0, 2.5]

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from asbc.evaluation.run_info import RunInfo
+from asbc.evaluation.results import RunInfo
 from asbc.reporting.html import Page, Section, render
-from asbc.reporting.run_figures import case_pairs
-from asbc.reporting.run_report import console_summary, write_run
+from asbc.reporting.run_report import case_pairs, console_summary, write_run
 from asbc.reporting.text_tables import TextTable
 
 CHROMIUM = next(

@@ -6,18 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from asbc.reporting.collect import (
-    find_runs,
-    group_comparable,
-    require_comparable,
-    with_suffixes,
-)
+from asbc.errors import InputError
+from asbc.reporting.collect import find_runs, group_comparable, require_comparable, with_suffixes
 from asbc.reporting.figures import style
-from asbc.reporting.paper import METRICS
-from asbc.reporting.study import write_studies
-from asbc.reporting.study_panels import ablation_panels, main_methods, sweep_panels
-from asbc.reporting.study_tables import ablation_table, over_seeds, score_table, table_one
-from asbc.utils.checks import InputError
+from asbc.reporting.run_tables import METRICS
+from asbc.reporting.study_report import write_studies
+from asbc.reporting.study_tables import (
+    ablation_panels,
+    ablation_table,
+    main_methods,
+    over_seeds,
+    score_table,
+    sweep_panels,
+    table_one,
+)
 
 
 def runs_below(path) -> list:

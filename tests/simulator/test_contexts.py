@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from asbc.simulator.contexts import ContextSimulator
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.simulator.robust import ContextSimulator
 from asbc.utils.random import stream
 
 COUNT, STEPS = 4000, 20

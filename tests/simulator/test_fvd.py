@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from asbc.simulator.fvd import FullVelocityDifference
+from asbc.simulator.laws import FullVelocityDifference
 from asbc.utils.random import stream, uniform
 
 DRIVER = torch.tensor([33.3, 5.0, 15.0, 1.5, 0.6], dtype=torch.float64)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from asbc.simulator.idm import IDM, SumoIDM
+from asbc.simulator.laws import IDM, SumoIDM
 from asbc.utils.random import stream, uniform
 
 RECOMMENDED = torch.tensor([33.3, 2.0, 1.6, 1.5, 1.67], dtype=torch.float64)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from asbc.simulator.gaussian import GaussianResidual
+from asbc.simulator.residuals import GaussianResidual
 from asbc.utils.random import standard_normal, stream
 
 RESIDUALS = ["gaussian", "matern"]

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
+from asbc.errors import InputError
 from asbc.simulator import Prior
-from asbc.utils.checks import InputError
 from asbc.utils.random import stream
 
 RESIDUALS = ["gaussian", "matern"]

@@ -6,12 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from asbc.simulator.idm import IDM, SumoIDM
-from asbc.simulator.kinematics import (
-    LeaderAccelerationKinematics,
-    PaperKinematics,
-    SumoKinematics,
-)
+from asbc.simulator.kinematics import LeaderAccelerationKinematics, PaperKinematics, SumoKinematics
+from asbc.simulator.laws import IDM, SumoIDM
 from asbc.utils.random import stream
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from asbc.errors import InputError
 from asbc.simulator import Prefix, Simulator
-from asbc.utils.checks import InputError
 from asbc.utils.random import stream
 
 

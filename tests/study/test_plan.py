@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from asbc.study.plan import Overrides, plan_study
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.study import Overrides, plan_study
 
 CONF = Path(__file__).parents[2] / "conf"
 PLACES = ("run=", "hydra.run.dir=")

@@ -6,10 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
-from asbc.study.plan import Overrides, Run, Step, plan_study
-from asbc.study.runner import is_done, run_study
-from asbc.utils.checks import InputError
+from asbc.study import Overrides, Run, Step, is_done, plan_study, run_study
 
 
 def make_runs(folder: Path, count: int = 3, extra: str = "") -> list[Run]:
@@ -95,7 +94,7 @@ def test_an_interrupted_study_ends_with_the_results_of_an_undisturbed_one(
     run_script, tiny, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("asbc.reporting.run_report.all_pictures", lambda *_: [])
-    monkeypatch.setattr("asbc.study.runner.ThreadPoolExecutor", Serial)
+    monkeypatch.setattr("asbc.study.ThreadPoolExecutor", Serial)
     fast = ["evaluation=fast", "evaluation.horizon=20", "evaluation.samples=20"]
     shared = Overrides([*tiny, "training.rounds=1"], [*fast, "evaluation.simulated_drivers=0"])
 

@@ -7,10 +7,10 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from asbc.design.space import DesignSpace
+from asbc.design.proposal import DesignSpace
 from asbc.training.datamodule import SimulationDataModule
-from asbc.training.run import observed_subset
 from asbc.training.settings import validate
+from asbc.training.train import observed_subset
 
 CONF = Path(__file__).parents[2] / "conf"
 

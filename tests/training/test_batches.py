@@ -1,6 +1,6 @@
 import torch
 
-from asbc.training.batches import Batches
+from asbc.training.datamodule import Batches
 from asbc.utils.random import stream
 
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from asbc.training.checkpoint import AtomicCheckpointIO, atomic_save
+from asbc.training.callbacks import AtomicCheckpointIO
+from asbc.utils.files import atomic_save
 
 
 def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from asbc.training.config_tree import config_tree, show_config
+from asbc.training.loggers import config_tree, show_config
 
 CONFIG = {"seed": 3, "tags": ["a"], "ckpt_path": None, "training": {"rounds": 2, "x": {"y": 1}}}
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.design.correction import importance_weights
+from asbc.design.simulations import importance_weights
 
 
 def test_the_warm_up_is_prior_simulations_on_recorded_windows(build):
@@ -87,7 +87,7 @@ def test_acquisition_does_not_touch_the_weights_or_the_mode(build):
 
 
 def test_only_the_training_split_is_seen(build, tiny_pairs):
-    from asbc.data.pairs import PairsFile
+    from asbc.data.pairs_file import PairsFile
 
     _, data = build()
     splits = PairsFile(path=str(tiny_pairs), context_steps=20, min_duration=8.0).splits()

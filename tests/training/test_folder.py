@@ -5,8 +5,9 @@ import sys
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from asbc.training.folder import RunFolder, git_commit, merge_overrides, quoted, resume_arguments
-from asbc.utils.checks import InputError
+from asbc.arguments import merge_overrides, quoted, resume_arguments
+from asbc.errors import InputError
+from asbc.run import RunFolder, git_commit
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_leftovers_of_a_killed_process_are_removed(run):
 
 def test_two_processes_never_share_a_folder(tmp_path):
     code = (
-        "import sys; from asbc.training.folder import RunFolder\n"
+        "import sys; from asbc.run import RunFolder\n"
         "with RunFolder(sys.argv[1]).claim(False): pass"
     )
     with RunFolder(tmp_path).claim(resuming=False):

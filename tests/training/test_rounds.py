@@ -9,11 +9,10 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from asbc.training.folder import RunFolder
-from asbc.training.progress import RoundProgress
-from asbc.training.rounds import RoundCallback, RoundObserver
-from asbc.training.run import load_best
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.run import RunFolder, load_best
+from asbc.training.callbacks import RoundProgress
+from asbc.training.loop import RoundCallback, RoundObserver
 
 
 class ScriptedLosses(RoundCallback):

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
+from asbc.errors import InputError
 from asbc.training.settings import LoopSettings, validate
-from asbc.utils.checks import InputError
 
 CONFIG = {
     "seed": 0,

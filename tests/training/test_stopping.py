@@ -1,6 +1,6 @@
 import math
 
-from asbc.training.stopping import Patience
+from asbc.training.loop import Patience
 
 
 def test_stops_after_patience_losses_without_improvement():

@@ -5,8 +5,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from asbc.errors import InputError
 from asbc.training.stream import StreamCallback, one_cycle
-from asbc.utils.checks import InputError
 
 CHUNKS, CHUNK, BATCH = 4, 48, 16
 

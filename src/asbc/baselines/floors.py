@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 import torch
 
 from asbc.baselines.method import Fitted, Task, for_every_pair
-from asbc.baselines.noise_free import fitted_residual
-from asbc.baselines.point_fit import observed_states
+from asbc.baselines.point_fit import fitted_residual, observed_states
 from asbc.data.windows import leader_windows
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 from asbc.utils.random import stream
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from asbc.baselines.method import Fitted, Task, require_extra, take_draws
-from asbc.baselines.settings import NutsSettings
-from asbc.baselines.transitions import transitions
-from asbc.utils.checks import InputError
+from asbc.baselines.method import Fitted, Task
+from asbc.errors import InputError
+from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
+from asbc.exact.statistics import transitions
 from asbc.utils.random import key, stream
 
 # A known driver of whom fewer draws count has a marginal likelihood with errors of its own.
@@ -46,10 +46,14 @@ class Hierarchical:
     def fit(self, task: Task) -> Fitted:
         """Sample the population, then every test driver."""
         require_extra()
-        from asbc.baselines import inference
-        from asbc.baselines.hierarchical_model import Population, population_draws
-        from asbc.baselines.population_sampler import sample_new_drivers, sample_population
-        from asbc.baselines.statistics import statistics
+        from asbc.exact import diagnostics as inference
+        from asbc.exact.hierarchy import (
+            Population,
+            population_draws,
+            sample_new_drivers,
+            sample_population,
+        )
+        from asbc.exact.statistics import statistics
 
         simulator, test = task.simulator, task.test
         order = stream(task.seed, "population").permutation(len(task.known))

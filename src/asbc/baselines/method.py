@@ -1,17 +1,20 @@
-"""What every baseline is given, and what it hands to the evaluation."""
+"""From a fitted baseline to the files of an evaluated run."""
 
-import importlib.util
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from asbc.baselines.convergence import Convergence
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
+from asbc.data.source import DataSource, split_by_follower
+from asbc.evaluation.evaluate import evaluate_draws
+from asbc.evaluation.protocol import EvaluationSettings
+from asbc.evaluation.results import Evaluation, RunInfo
+from asbc.exact.diagnostics import Convergence
+from asbc.run import key_of
 from asbc.simulator import Simulator
-from asbc.utils.checks import InputError
 
 if TYPE_CHECKING:
     from arviz import InferenceData
@@ -31,8 +34,8 @@ class Task:
     """
 
     simulator: Simulator
-    known: PairSet
-    test: PairSet
+    known: Pairs
+    test: Pairs
     context_steps: int
     samples: int
     seed: int
@@ -53,7 +56,7 @@ class Fitted:
 
     simulator: Simulator
     theta: Tensor
-    pairs: PairSet
+    pairs: Pairs
     details: dict[str, Any] = field(default_factory=dict)
     inference: "InferenceData | None" = None
     convergence: Convergence | None = None
@@ -71,23 +74,75 @@ class Baseline(Protocol):
         ...
 
 
-def require_extra() -> None:
-    """Raise unless the packages of the `baselines` extra are installed."""
-    needed = ("jax", "numpyro", "arviz", "h5netcdf")
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"this baseline needs {', '.join(missing)}: pip install -e '.[baselines]'"
-        )
-
-
-def take_draws(theta: np.ndarray, samples: int) -> Tensor:
-    """`samples` of the draws (chain, draw, ..., dim), evenly spaced, as float32 (samples, ...)."""
-    flat = theta.reshape(-1, *theta.shape[2:])
-    place = np.linspace(0, len(flat) - 1, samples).round().astype(int)
-    return torch.from_numpy(flat[place]).float()
-
-
-def for_every_pair(theta: Tensor, pairs: PairSet) -> Tensor:
+def for_every_pair(theta: Tensor, pairs: Pairs) -> Tensor:
     """The same draws (samples, dim) for each pair: (pair, samples, dim)."""
     return theta.expand(len(pairs), *theta.shape).contiguous()
+
+
+# Overrides that do not make another row: named by the label, or without effect on the result.
+NAMED = ("residual", "baseline", "baseline.prior", "baseline.kernel", "baseline.pooled")
+INCIDENTAL = ("seed", "threads", "baseline.compare_run", "baseline.drivers_at_once")
+INCIDENTAL_SECTIONS = ("evaluation", "hydra", "data")
+
+
+def known_pairs(source: DataSource) -> Pairs:
+    """Training and validation pairs: no baseline chooses anything by a validation score."""
+    pairs = source.pairs()
+    _, _, test = split_by_follower(pairs, source.split, source.split_seed)
+    held_out = set(test.pair_id)
+    return pairs.select([i for i, name in enumerate(pairs.pair_id) if name not in held_out])
+
+
+def evaluate_baseline(
+    fitted: Fitted, task: Task, settings: EvaluationSettings, seconds: float, info: RunInfo
+) -> Evaluation:
+    """Scores of the fitted draws, with the fit's own record and warnings."""
+    evaluation = evaluate_draws(
+        fitted.simulator, fitted.theta, fitted.pairs, task.context_steps, settings
+    )
+    record: dict[str, Any] = {"fit_seconds": seconds, **fitted.details}
+    if fitted.convergence is not None:
+        record["convergence"] = fitted.convergence.to_dict()
+        evaluation.metrics["warnings"] += fitted.convergence.warnings()
+    evaluation.metrics.update(baseline=record, run=info.to_dict(), notes=[])
+    return evaluation
+
+
+def run_info(
+    method: Baseline,
+    fitted: Fitted,
+    residual: Mapping[str, Any],
+    overrides: Sequence[str],
+    seed: int,
+    source: DataSource,
+) -> RunInfo:
+    """The row this run is in tables over many runs.
+
+    Args:
+        method: the baseline.
+        fitted: its result.
+        residual: the config's section of that name.
+        overrides: the command line.
+        seed: the run's seed.
+        source: its data.
+    """
+    return RunInfo(
+        method=method.label(residual["label"]),
+        kind="baseline",
+        residual=residual["name"],
+        residual_label=residual["label"],
+        variant=tuple(text for text in overrides if _makes_a_variant(text)),
+        seed=seed,
+        trained_on=source.description,
+        evaluated_on=source.description,
+        version=version("asbc"),
+        remark="" if fitted.convergence is None else fitted.convergence.remark,
+    )
+
+
+def _makes_a_variant(override: str) -> bool:
+    name = key_of(override)
+    if name == "data.context_steps":
+        return True
+    section = name.partition(".")[0].partition("/")[0]
+    return name not in (*NAMED, *INCIDENTAL) and section not in INCIDENTAL_SECTIONS

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asbc.baselines.method import Fitted, Task, for_every_pair, require_extra, take_draws
-from asbc.baselines.noise_free import fields_of
-from asbc.baselines.settings import NutsSettings
-from asbc.baselines.squared_exponential import SquaredExponentialResidual
+from asbc.baselines.method import Fitted, Task, for_every_pair
+from asbc.baselines.point_fit import fields_of
+from asbc.errors import InputError
+from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.simulator import Prior, Simulator
-from asbc.simulator.gaussian import GaussianResidual
 from asbc.simulator.matern import MaternResidual
-from asbc.utils.checks import InputError
+from asbc.simulator.residuals import GaussianResidual
+from asbc.simulator.squared_exponential import SquaredExponentialResidual
 from asbc.utils.random import key
 
 PRIORS = ("asbc", "reference")
@@ -113,7 +113,8 @@ class MAIDM:
 def _sample(
     task: Task, simulator: Simulator, model: Any, statistics: Any, settings: NutsSettings
 ) -> Fitted:
-    from asbc.baselines import inference, nuts
+    from asbc.exact import diagnostics as inference
+    from asbc.exact import nuts
 
     chains = nuts.sample(model, settings, key(task.seed, "nuts", "pooled"), statistics)
     data = inference.pooled_data(chains, simulator.parameter_names)

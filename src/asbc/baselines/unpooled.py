@@ -1,10 +1,26 @@
 """NUTS for every driver by itself: the exact answer that an amortized posterior replaces."""
 
+import json
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from asbc.baselines.method import Fitted, Task, require_extra, take_draws
-from asbc.baselines.settings import NutsSettings
-from asbc.utils.checks import InputError
+import numpy as np
+
+from asbc.baselines.method import Fitted, Task
+from asbc.data.pairs import Pairs
+from asbc.data.source import pairs_of_split
+from asbc.errors import InputError
+from asbc.evaluation.agreement import agreement, summarise_agreement
+from asbc.evaluation.predict import sample_pairs
+from asbc.evaluation.results import read_metrics
+from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
+from asbc.run import Run
+from asbc.utils.files import write_text
+from asbc.utils.progress import Stopwatch
+from asbc.utils.random import stream
 
 
 @dataclass(frozen=True)
@@ -14,7 +30,7 @@ class Unpooled:
     Args:
         drivers: test drivers to sample, the first ones of the split; None for all.
         drivers_at_once: drivers sampled side by side; 1 for one after the other.
-        compare_run: folder of a training run; baseline.py compares its posterior with this one.
+        compare_run: folder of a training run, whose posterior is then compared with this one.
         nuts: sampler settings.
     """
 
@@ -36,7 +52,7 @@ class Unpooled:
     def fit(self, task: Task) -> Fitted:
         """Sample the chosen drivers' posteriors."""
         require_extra()
-        from asbc.baselines.driver_models import exact_drivers
+        from asbc.exact.drivers import exact_drivers
 
         count = min(self.drivers or len(task.test), len(task.test))
         pairs = task.test.select(range(count))
@@ -51,3 +67,89 @@ class Unpooled:
         }
         theta = take_draws(exact.theta, task.samples).transpose(0, 1)
         return Fitted(task.simulator, theta, pairs, details, exact.data, exact.convergence)
+
+
+@dataclass(frozen=True)
+class ExactDraws:
+    """A finished run of `baseline=unpooled`.
+
+    Attributes:
+        run: its folder.
+        names: of the parameters.
+        drivers: ids of the pairs it sampled.
+        theta: (chain, draw, driver, dim).
+        seconds_per_driver: CPU seconds that NUTS took.
+    """
+
+    run: Run
+    names: tuple[str, ...]
+    drivers: tuple[str, ...]
+    theta: np.ndarray
+    seconds_per_driver: float
+
+    @classmethod
+    def read(cls, run: Run) -> "ExactDraws":
+        """From the folder of the run."""
+        require_extra()
+        import arviz as az
+
+        seconds = read_metrics(run.evaluation).get("baseline", {}).get("seconds_per_driver")
+        if seconds is None:
+            raise InputError(f"{run.shown}: not a run of baseline=unpooled")
+        theta = az.from_netcdf(str(run.draws), engine="h5netcdf")["posterior"]["theta"]
+        return cls(
+            run,
+            tuple(map(str, theta.parameter.values)),
+            tuple(map(str, theta.driver.values)),
+            theta.values,
+            seconds,
+        )
+
+    def pairs(self) -> Pairs:
+        """The pairs behind the draws, in their order."""
+        every, _ = pairs_of_split(self.run.source(), self.run.config["evaluation"]["split"])
+        place = {name: i for i, name in enumerate(every.pair_id)}
+        if missing := [name for name in self.drivers if name not in place]:
+            raise InputError(f"the data have changed: no pair {missing[0]} any more")
+        return every.select([place[name] for name in self.drivers])
+
+
+def require_same_posterior(trained: Run, exact: Mapping[str, Any]) -> None:
+    """Raise unless a run and a config describe the same posterior of a context."""
+    if different := trained.differences(exact):
+        raise InputError(
+            f"baseline.compare_run: the run differs in {', '.join(different)} (its residual is "
+            f"{trained.config['residual']['name']}); give this command the run's settings"
+        )
+
+
+def compare_runs(exact_run: Run, trained: Run, output: Path) -> dict[str, Any]:
+    """Agreement of a run's posterior with exact draws, as a summary over drivers.
+
+    Writes agreement.csv, a row per driver, and agreement.json, the summary.
+
+    Args:
+        exact_run: a finished run of `baseline=unpooled`.
+        trained: a training run with the same posterior.
+        output: folder of the two files.
+    """
+    exact, config = ExactDraws.read(exact_run), exact_run.config
+    require_same_posterior(trained, config)
+    pairs, seed, posterior = exact.pairs(), config["seed"], trained.posterior
+    count = config["evaluation"]["samples"]
+    watch = Stopwatch(time.process_time)
+    with watch("amortized"):
+        sampled = sample_pairs(posterior, pairs, config["data"]["context_steps"], count, seed)
+    table = agreement(
+        take_draws(exact.theta, count).transpose(0, 1),
+        sampled.theta,
+        exact.names,
+        exact.drivers,
+        stream(seed, "agreement"),
+    )
+    table.to_csv(output / "agreement.csv", index=False)
+    found = summarise_agreement(
+        table, exact.seconds_per_driver, watch.seconds["amortized"] / len(pairs)
+    )
+    write_text(output / "agreement.json", json.dumps(found, indent=2) + "\n")
+    return found

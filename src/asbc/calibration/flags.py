@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.calibration.importance import RELIABLE_K_HAT
-from asbc.evaluation.novelty import Novelty
+from asbc.calibration.psis import RELIABLE_K_HAT
+from asbc.posterior.novelty import Novelty
 from asbc.simulator import Prior
 
 # A draw this close to a bound, as a share of the prior's range, counts as being at it.

@@ -1,16 +1,19 @@
-"""What happens to amortized draws before they are written: nothing, or importance weighting."""
+"""refine=auto: importance weighting where it suffices, NUTS where it does not."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from asbc.calibration.importance import resample
-from asbc.calibration.model import Model, keyed
-from asbc.calibration.weighting import Weighting
-from asbc.data.pairset import PairSet
-from asbc.utils.stopwatch import Stopwatch
+from asbc.calibration.psis import RELIABLE_K_HAT, Weighting, resample
+from asbc.data.pairs import Pairs
+from asbc.errors import InputError
+from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
+from asbc.run import Model
+from asbc.utils.progress import Stopwatch
+from asbc.utils.random import keyed
 
 
 class Refined(NamedTuple):
@@ -26,7 +29,7 @@ class Refinement(Protocol):
     """One way from contexts to draws."""
 
     def __call__(
-        self, model: Model, pairs: PairSet, samples: int, seed: int, watch: Stopwatch
+        self, model: Model, pairs: Pairs, samples: int, seed: int, watch: Stopwatch
     ) -> Refined:
         """`samples` draws for each pair; `watch` learns what each stage cost."""
         ...
@@ -37,7 +40,7 @@ class NoRefinement:
     """The network's draws as they are: one forward pass per driver."""
 
     def __call__(
-        self, model: Model, pairs: PairSet, samples: int, seed: int, watch: Stopwatch
+        self, model: Model, pairs: Pairs, samples: int, seed: int, watch: Stopwatch
     ) -> Refined:
         """See `Refinement`."""
         with watch("amortized"):
@@ -56,13 +59,13 @@ class PsisRefinement:
     weighting: Weighting = field(default_factory=Weighting)
 
     def __call__(
-        self, model: Model, pairs: PairSet, samples: int, seed: int, watch: Stopwatch
+        self, model: Model, pairs: Pairs, samples: int, seed: int, watch: Stopwatch
     ) -> Refined:
         """See `Refinement`."""
         weighted = self.weighting(model, pairs, seed, watch)
         found = weighted.importance
         with watch("psis"):
-            rng = keyed(pairs, seed, "resample")
+            rng = keyed(pairs.pair_id, seed, "resample")
             theta = resample(weighted.theta, found.weights, samples, rng)
         columns = {
             "k_hat_network": weighted.network_k_hat,
@@ -74,3 +77,58 @@ class PsisRefinement:
         numbers = {name: value.numpy() for name, value in columns.items()}
         route = np.where(weighted.adapted.numpy(), "adapted", "psis").astype(object)
         return Refined(theta, weighted.leak_rate, route, numbers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoRefinement:
+    """Weighted draws for every driver; those whose k-hat stays too high get NUTS draws instead.
+
+    Args:
+        weighting: how draws get their weights.
+        max_k_hat: drivers above it go to NUTS.
+        drivers_at_once: drivers that NUTS samples side by side.
+        nuts: settings of the sampler.
+    """
+
+    weighting: Weighting = field(default_factory=Weighting)
+    max_k_hat: float = RELIABLE_K_HAT
+    drivers_at_once: int = 20
+    nuts: NutsSettings = field(default_factory=NutsSettings)
+
+    def __post_init__(self) -> None:
+        if self.drivers_at_once < 1:
+            raise InputError(f"refine.drivers_at_once={self.drivers_at_once}; expected 1 or more")
+
+    def __call__(
+        self, model: Model, pairs: Pairs, samples: int, seed: int, watch: Stopwatch
+    ) -> Refined:
+        """See `Refinement`."""
+        psis = PsisRefinement(weighting=self.weighting)
+        refined = psis(model, pairs, samples, seed, watch)
+        hard = np.flatnonzero(~(refined.columns["k_hat"] <= self.max_k_hat))
+        converged = np.full(len(pairs), None, dtype=object)
+        if len(hard):
+            theta, route = refined.theta.clone(), refined.route.copy()
+            with watch("nuts"):
+                chosen = pairs.select(hard)
+                theta[torch.from_numpy(hard)], converged[hard] = self._sample(
+                    model, chosen, samples, seed
+                )
+            route[hard] = "nuts"
+            refined = refined._replace(theta=theta, route=route)
+        return refined._replace(columns=refined.columns | {"nuts_converged": converged})
+
+    def _sample(
+        self, model: Model, pairs: Pairs, samples: int, seed: int
+    ) -> tuple[torch.Tensor, np.ndarray]:
+        """NUTS draws (driver, draw, dim), and whether each driver's chains converged."""
+        require_extra()
+        from asbc.exact.drivers import nuts_drivers
+
+        at_once = min(self.drivers_at_once, len(pairs))
+        found = nuts_drivers(model.simulator, pairs, model.context_steps, self.nuts, seed, at_once)
+        theta = take_draws(found.theta, samples).transpose(0, 1)
+        # Float64 draws inside the prior may round to just outside it.
+        prior = model.simulator.prior
+        theta = theta.clamp(prior.low, prior.high)
+        return theta, found.converged

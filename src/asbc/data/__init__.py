@@ -1,6 +1,6 @@
 """Everything upstream of the simulator: the pairs table, its loaders, splits and windows."""
 
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 from asbc.data.source import DataSource, Splits
 from asbc.data.summary import write_summary
 from asbc.data.windows import EvaluationWindows, LeaderWindows
@@ -9,7 +9,7 @@ __all__ = [
     "DataSource",
     "EvaluationWindows",
     "LeaderWindows",
-    "PairSet",
+    "Pairs",
     "Splits",
     "write_summary",
 ]

@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 
 from asbc.data.cache import cached_table, file_stamps
-from asbc.data.following import Following, combine, extract_pairs
+from asbc.data.columns import read_csv_columns
+from asbc.data.recordings import Following, combine, extract_pairs
 from asbc.data.source import DataSource, Loaded
 from asbc.data.table import require_numbers
-from asbc.data.text import read_csv_columns
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 from asbc.utils.progress import progress
 
 _TRACKS = {

@@ -13,12 +13,11 @@ import pandas as pd
 import pyarrow as pa
 
 from asbc.data.cache import cached_table, file_stamps
-from asbc.data.following import Following, combine, extract_pairs
-from asbc.data.smoothing import savitzky_golay
+from asbc.data.columns import header, read_csv_columns, read_spaced_columns
+from asbc.data.recordings import Following, combine, extract_pairs, savitzky_golay
 from asbc.data.source import DataSource, Loaded
 from asbc.data.table import require_numbers
-from asbc.data.text import header, read_csv_columns, read_spaced_columns
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 from asbc.utils.progress import progress
 
 FOOT = 0.3048  # m

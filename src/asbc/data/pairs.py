@@ -1,67 +1,152 @@
-"""A pairs table from a CSV or Parquet file: `data=pairs data.path=FILE`."""
+"""Leader-follower pairs as flat tensors: the form in which all later code reads data."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
+import torch
+from torch import Tensor
 
-from asbc.data.source import DataSource, Loaded
-from asbc.data.table import (
-    ID_COLUMNS,
-    NUMERIC_COLUMNS,
-    OPTIONAL_COLUMNS,
-    validate_pairs,
-)
-from asbc.data.text import header, read_csv_columns
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 
-__all__ = ["PairsFile", "read_pairs", "validate_pairs"]
+STATE_COLUMNS = ("gap", "speed", "leader_speed", "acceleration")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairsFile(DataSource):
-    """Pairs from one file with the columns of `asbc.data.table`."""
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of one leader and one follower, all sampled every `dt` seconds.
 
-    path: str
+    Rows of pair i are `offsets[i]:offsets[i + 1]` of the flat columns. Speeds are in m/s, the net
+    gap in m. `follower` is unique over recordings, so one driver is one key.
+    """
+
+    pair_id: tuple[str, ...]
+    follower: tuple[str, ...]
+    recording: tuple[str, ...]
+    follower_class: tuple[str, ...]
+    dt: float
+    offsets: Tensor  # (pairs + 1,) int64
+    gap: Tensor  # (rows,) float32, as the three below
+    speed: Tensor
+    leader_speed: Tensor
+    acceleration: Tensor
+    true_theta: Tensor | None = None  # (pairs, dim), known for synthetic data only
+    true_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.pair_id)
 
     @property
-    def description(self) -> str:
-        return f"pairs: {self.path}"
+    def lengths(self) -> Tensor:
+        """Number of samples of each pair, (pairs,) int64."""
+        return self.offsets.diff()
 
-    def load(self) -> Loaded:
-        return Loaded(read_pairs(self.path), {})
+    @classmethod
+    def from_table(cls, table: pd.DataFrame, dt: float) -> Pairs:
+        """Pack a validated pairs table, sorted by pair and time, whose time step is `dt`."""
+        starts = pair_starts(table)
+        first = table.iloc[starts]
+        recording = tuple(first["recording"])
+        acceleration = (
+            table["acceleration"].to_numpy(np.float64)
+            if "acceleration" in table
+            else forward_difference(table["speed"].to_numpy(np.float64), starts, dt)
+        )
+        return cls(
+            pair_id=tuple(_join(recording, first["pair_id"])),
+            follower=tuple(_join(recording, first["follower_id"])),
+            recording=recording,
+            follower_class=tuple(first["follower_class"]),
+            dt=dt,
+            offsets=torch.from_numpy(np.append(starts, len(table)).astype(np.int64)),
+            gap=_flat(table["gap"]),
+            speed=_flat(table["speed"]),
+            leader_speed=_flat(table["leader_speed"]),
+            acceleration=torch.from_numpy(acceleration.astype(np.float32)),
+        )
+
+    def pair(self, index: int) -> dict[str, Tensor]:
+        """The columns of one pair, each (samples,)."""
+        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return {name: getattr(self, name)[rows] for name in STATE_COLUMNS}
+
+    def select(self, indices: Sequence[int] | np.ndarray | Tensor) -> Pairs:
+        """The pairs at `indices`, in that order."""
+        chosen = torch.as_tensor(indices, dtype=torch.int64)
+        lengths = self.lengths[chosen]
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+        # Row r of the selection is row r - (its pair's new start) + (its pair's old start).
+        shift = torch.repeat_interleave(self.offsets[chosen] - offsets[:-1], lengths)
+        rows = torch.arange(int(offsets[-1])) + shift
+        order = chosen.tolist()
+        return replace(
+            self,
+            pair_id=tuple(self.pair_id[i] for i in order),
+            follower=tuple(self.follower[i] for i in order),
+            recording=tuple(self.recording[i] for i in order),
+            follower_class=tuple(self.follower_class[i] for i in order),
+            offsets=offsets,
+            true_theta=None if self.true_theta is None else self.true_theta[chosen],
+            **{name: getattr(self, name)[rows] for name in STATE_COLUMNS},
+        )
+
+    def find(self, name: str | int) -> int:
+        """Position of a pair by its id, with or without the recording."""
+        return find_pair(self.pair_id, name)
+
+    def contexts(self, steps: int) -> Tensor:
+        """The first `steps` states (gap, speed, approach rate) of each pair, (pairs, steps, 3)."""
+        shortest = int(self.lengths.min()) if len(self) else 0
+        if steps > shortest:
+            raise InputError(
+                f"data.context_steps={steps} is longer than the shortest pair ({shortest} samples "
+                f"of {self.dt:g} s); lower data.context_steps or raise data.min_duration"
+            )
+        rows = self.offsets[:-1, None] + torch.arange(steps)
+        speed = self.speed[rows]
+        return torch.stack([self.gap[rows], speed, speed - self.leader_speed[rows]], dim=-1)
 
 
-def read_pairs(path: str | Path) -> pd.DataFrame:
-    """Read and validate a pairs table; the ending says whether it is CSV or Parquet."""
-    path = Path(path)
-    source = f"pairs: {path}"
-    if not path.is_file():
-        raise InputError(f"{source}: no such file; give data.path=FILE.csv or FILE.parquet")
-    if path.suffix.lower() in (".parquet", ".pq"):
-        table = _read_parquet(path, source)
-    elif path.suffix.lower() == ".csv":
-        table = _read_csv(path)
-    else:
-        raise InputError(f"{source}: unknown ending {path.suffix!r}; expected .csv or .parquet")
-    return validate_pairs(table, source)
+def find_pair(ids: Sequence[str], name: str | int) -> int:
+    """Position of a pair among `recording/pair_id`, by the whole or by the second part."""
+    wanted = str(name)
+    found = [i for i, p in enumerate(ids) if wanted in (p, p.partition("/")[2])]
+    if len(found) == 1:
+        return found[0]
+    problem = "matches several pairs" if found else "is not in the data"
+    raise InputError(
+        f"pair {wanted} {problem} ({len(ids)} pairs: {', '.join(map(str, ids[:5]))}, ...); give "
+        "its id as recording/pair_id"
+    )
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
-    # Ids stay text: "007" is not 7, and a column of numbers may hold one id with a letter.
-    types = {name: pa.string() for name in (*ID_COLUMNS, "follower_class", "leader_id")}
-    types |= {name: pa.float64() for name in (*NUMERIC_COLUMNS, "acceleration")}
-    found = header(path)
-    wanted = [name for name in types if name in found or name not in OPTIONAL_COLUMNS]
-    return read_csv_columns(path, {name: types[name] for name in wanted})
+def pair_starts(table: pd.DataFrame) -> np.ndarray:
+    """Row positions at which a new pair begins, in a table sorted by pair."""
+    if table.empty:
+        return np.zeros(0, dtype=np.int64)
+    key = table[["recording", "pair_id"]]
+    changed = (key != key.shift()).any(axis=1).to_numpy()
+    return np.flatnonzero(changed)
 
 
-def _read_parquet(path: Path, source: str) -> pd.DataFrame:
-    try:
-        found = pq.read_schema(path).names
-        known = (*ID_COLUMNS, *NUMERIC_COLUMNS, *OPTIONAL_COLUMNS)
-        return pd.read_parquet(path, columns=[name for name in known if name in found])
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{source}: not a readable Parquet file ({error})") from error
+def forward_difference(speed: np.ndarray, starts: np.ndarray, dt: float) -> np.ndarray:
+    """Acceleration from each sample to the next; a pair's last repeats the one before.
+
+    This is the simulator's own convention: v[t + 1] = v[t] + a[t] dt.
+    """
+    acceleration = np.zeros_like(speed)
+    acceleration[:-1] = np.diff(speed) / dt
+    last = np.append(starts[1:], len(speed)) - 1
+    acceleration[last] = np.where(last > starts, acceleration[np.maximum(last - 1, 0)], 0.0)
+    return acceleration
+
+
+def _join(recording: Sequence[str], key: Sequence[str] | pd.Series) -> list[str]:
+    return [f"{r}/{k}" for r, k in zip(recording, key, strict=True)]
+
+
+def _flat(column: pd.Series) -> Tensor:
+    return torch.from_numpy(column.to_numpy(np.float32, copy=True))

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 
 if TYPE_CHECKING:
     from asbc.data.source import Splits
+
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 QUANTITIES = {
@@ -77,7 +78,7 @@ class DataSummary:
 
 
 def summarise(
-    source: str, pairs: PairSet, splits: Mapping[str, PairSet], drops: Mapping[str, int]
+    source: str, pairs: Pairs, splits: Mapping[str, Pairs], drops: Mapping[str, int]
 ) -> DataSummary:
     """Count and measure all pairs and each split."""
     columns = {name: getattr(pairs, name).numpy() for name in QUANTITIES if name != "duration"}
@@ -105,7 +106,7 @@ def write_summary(splits: Splits, directory: str | Path) -> list[Path]:
     return paths
 
 
-def plot_trajectories(pairs: PairSet, path: str | Path, count: int = 6) -> None:
+def plot_trajectories(pairs: Pairs, path: str | Path, count: int = 6) -> None:
     """Gap, speeds and acceleration of up to `count` pairs, evenly spread over their mean speed."""
     # The object interface, not pyplot: no global state, no display needed.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -130,14 +131,14 @@ def plot_trajectories(pairs: PairSet, path: str | Path, count: int = 6) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _spread_by_speed(pairs: PairSet, count: int) -> list[int]:
+def _spread_by_speed(pairs: Pairs, count: int) -> list[int]:
     means = [float(pairs.pair(index)["speed"].mean()) for index in range(len(pairs))]
     order = np.argsort(means, kind="stable")
     places = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int)
     return order[places].tolist()
 
 
-def _counts(pairs: PairSet) -> dict[str, float]:
+def _counts(pairs: Pairs) -> dict[str, float]:
     return {
         "pairs": len(pairs),
         "followers": len(set(pairs.follower)),

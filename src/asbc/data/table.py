@@ -8,8 +8,8 @@ One row per time step, SI units, one leader per pair, a constant time step per p
 import numpy as np
 import pandas as pd
 
-from asbc.data.pairset import pair_starts
-from asbc.utils.checks import InputError
+from asbc.data.pairs import pair_starts
+from asbc.errors import InputError
 
 ID_COLUMNS = ("recording", "pair_id", "follower_id")
 NUMERIC_COLUMNS = ("time", "gap", "speed", "leader_speed")

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from asbc.data.pairset import PairSet
-from asbc.utils.checks import InputError
+from asbc.data.pairs import Pairs
+from asbc.errors import InputError
 
 
 class LeaderWindows(NamedTuple):
@@ -15,7 +15,7 @@ class LeaderWindows(NamedTuple):
     leader_speed: Tensor  # (windows, steps)
     gap: Tensor  # (windows,)
     speed: Tensor  # (windows,)
-    pair: Tensor  # (windows,) int64, position in the PairSet the window was cut from
+    pair: Tensor  # (windows,) int64, position in the Pairs the window was cut from
     start: Tensor  # (windows,) int64, first sample within that pair
 
     def take(self, index: Tensor) -> "LeaderWindows":
@@ -31,7 +31,7 @@ class EvaluationWindows(NamedTuple):
     horizon: int
 
 
-def leader_windows(pairs: PairSet, steps: int, stride: int) -> LeaderWindows:
+def leader_windows(pairs: Pairs, steps: int, stride: int) -> LeaderWindows:
     """All windows of `steps` samples, every `stride` samples along each pair."""
     pair, start = _starts(pairs, steps, stride)
     rows = pairs.offsets[pair] + start
@@ -40,7 +40,7 @@ def leader_windows(pairs: PairSet, steps: int, stride: int) -> LeaderWindows:
 
 
 def evaluation_windows(
-    pairs: PairSet,
+    pairs: Pairs,
     horizon: int = 50,
     stride: int = 20,
     max_windows: int = 20,
@@ -71,7 +71,7 @@ def gather(flat: Tensor, offsets: Tensor, pair: Tensor, start: Tensor, steps: in
 
 
 def _starts(
-    pairs: PairSet, steps: int, stride: int, first_start: int = 0, cap: int | None = None
+    pairs: Pairs, steps: int, stride: int, first_start: int = 0, cap: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Pair and start of every window that fits, pairs in order, starts ascending."""
     if steps < 1 or stride < 1 or first_start < 0 or (cap is not None and cap < 1):

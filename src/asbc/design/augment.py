@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 from asbc.utils.random import standard_normal, uniform
 
 

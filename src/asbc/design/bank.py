@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 from asbc.data.windows import LeaderWindows, leader_windows
 from asbc.design.augment import Augmentation, Plausibility, acceleration_of
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 from asbc.utils.random import stream, uniform
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class LeaderBank:
 
     def __init__(
         self,
-        pairs: PairSet,
+        pairs: Pairs,
         steps: int,
         stride: int = 50,
         synthetic_cap: int = 10_000,

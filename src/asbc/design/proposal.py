@@ -1,5 +1,7 @@
 """Where candidates come from: parameters (eq. soft_proposal) and windows (eq. leader_mix)."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -7,9 +9,58 @@ import torch
 from torch import Tensor
 
 from asbc.design.bank import LeaderBank
-from asbc.design.schedules import Constant, Schedule
-from asbc.design.space import DesignSpace, PosteriorModel
+from asbc.errors import InputError
+from asbc.simulator import Prior
+from asbc.types import Density
 from asbc.utils.random import uniform
+
+# Points of the prior's quantile grid behind `theta_scale`; deterministic, no draws.
+QUANTILES = 2048
+
+
+@dataclass(frozen=True)
+class DesignSpace:
+    """The prior, the leader windows and the observed trajectories a run designs with."""
+
+    prior: Prior
+    bank: LeaderBank
+    contexts: Tensor  # (trajectories, steps, 3), X_sub: a fixed subset of the training split
+    seed: int
+
+    @property
+    def theta_scale(self) -> Tensor:
+        """(dim,) prior standard deviations: the diagonal of the paper's Sigma_theta."""
+        grid = (torch.arange(QUANTILES, dtype=torch.float64) + 0.5) / QUANTILES
+        return self.prior.icdf(grid[:, None].expand(-1, self.prior.dim)).double().std(dim=0)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same number in every round, for loops whose length is not known ahead."""
+
+    value: float
+
+    def __getitem__(self, round: int) -> float:
+        return self.value
+
+
+Schedule = Sequence[float] | Constant
+
+
+def check_schedule(field: str, schedule: Sequence[float], rounds: int) -> None:
+    """Raise, naming `field`, unless the schedule has a share in [0, 1] for rounds 0 .. rounds.
+
+    Example:
+        >>> check_schedule("acquisition.lambda_schedule", [1.0, 0.5], rounds=2)
+        Traceback (most recent call last):
+        ...
+        asbc.errors.InputError: acquisition.lambda_schedule has 2 entries, needs 3 or more
+    """
+    if len(schedule) < rounds + 1:
+        raise InputError(f"{field} has {len(schedule)} entries, needs {rounds + 1} or more")
+    for index, value in enumerate(schedule):
+        if not 0 <= value <= 1:
+            raise InputError(f"{field}[{index}] is {value}, expected a share between 0 and 1")
 
 
 class Candidates(NamedTuple):
@@ -27,7 +78,7 @@ class ThetaProposal(Protocol):
         self,
         n: int,
         round: int,
-        posterior: PosteriorModel,
+        posterior: Density,
         space: DesignSpace,
         rng: np.random.Generator,
     ) -> Candidates: ...
@@ -40,7 +91,7 @@ class PriorProposal:
         self,
         n: int,
         round: int,
-        posterior: PosteriorModel,
+        posterior: Density,
         space: DesignSpace,
         rng: np.random.Generator,
     ) -> Candidates:
@@ -64,7 +115,7 @@ class SoftShrinkProposal:
         self,
         n: int,
         round: int,
-        posterior: PosteriorModel,
+        posterior: Density,
         space: DesignSpace,
         rng: np.random.Generator,
     ) -> Candidates:
@@ -94,7 +145,7 @@ def constant_shrink(share: float, samples_per_trajectory: int) -> ThetaProposal:
 
 
 def pool_log_density(
-    theta: Tensor, posterior: PosteriorModel, contexts: Tensor, leak_rate: Tensor
+    theta: Tensor, posterior: Density, contexts: Tensor, leak_rate: Tensor
 ) -> Tensor:
     """log of the pooled posterior density (n,): the mean over trajectories of q restricted to the
     prior's support, which is what redrawing the leaked share samples from."""

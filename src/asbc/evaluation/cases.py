@@ -7,13 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs, find_pair
 from asbc.data.windows import EvaluationWindows, gather
-from asbc.evaluation.prediction import predict_windows
-from asbc.evaluation.protocol import observed_series
-from asbc.evaluation.settings import EvaluationSettings
+from asbc.evaluation.predict import predict_windows
+from asbc.evaluation.protocol import EvaluationSettings, observed_series
 from asbc.simulator import Simulator
-from asbc.utils.checks import InputError
 
 SERIES = ("gap", "speed", "acceleration")
 INTERVAL = (0.025, 0.975)
@@ -38,15 +36,7 @@ class Cases:
 
     def index(self, pair_id: str) -> int:
         """Position of a pair by its id, or by its id without the recording where unique."""
-        wanted = str(pair_id)
-        found = [
-            i for i, p in enumerate(self.pair_id) if p == wanted or p.split("/")[-1] == wanted
-        ]
-        if len(found) == 1:
-            return found[0]
-        known = ", ".join(self.pair_id[:5])
-        problem = "matches several pairs" if found else "is not among the evaluated pairs"
-        raise InputError(f"pair {wanted} {problem} ({len(self.pair_id)}: {known}, ...)")
+        return find_pair(list(self.pair_id), pair_id)
 
     def save(self, path: Path) -> None:
         """Write all arrays into one compressed file."""
@@ -63,7 +53,7 @@ class Cases:
 def study_cases(
     simulator: Simulator,
     theta: Tensor,
-    pairs: PairSet,
+    pairs: Pairs,
     context_steps: int,
     settings: EvaluationSettings,
 ) -> Cases:
@@ -97,7 +87,7 @@ def study_cases(
 def _bands(
     simulator: Simulator,
     theta: Tensor,
-    pairs: PairSet,
+    pairs: Pairs,
     windows: EvaluationWindows,
     settings: EvaluationSettings,
 ) -> tuple[Tensor, Tensor, Tensor]:

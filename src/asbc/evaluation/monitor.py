@@ -1,17 +1,25 @@
-"""A quick look at real validation pairs while a run trains."""
+"""Scores on real validation pairs after every round, for the convergence figure."""
 
-from asbc.data.pairset import PairSet
+from collections.abc import Callable
+from functools import cached_property
+
+import pytorch_lightning as pl
+
+from asbc.data.pairs import Pairs
+from asbc.data.source import DataSource
 from asbc.data.windows import evaluation_windows
-from asbc.evaluation.draws import AmortizedPosterior, sample_pairs
-from asbc.evaluation.protocol import VARIABLES, score_windows
-from asbc.evaluation.settings import EvaluationSettings
+from asbc.evaluation.predict import sample_pairs
+from asbc.evaluation.protocol import VARIABLES, EvaluationSettings, score_windows
+from asbc.posterior.estimator import PosteriorEstimator
 from asbc.simulator import Simulator
+from asbc.training.loop import Row
+from asbc.types import Density
 
 
 def validation_scores(
-    posterior: AmortizedPosterior,
+    posterior: Density,
     simulator: Simulator,
-    validation: PairSet,
+    validation: Pairs,
     context_steps: int,
     pairs: int = 20,
     samples: int = 100,
@@ -45,3 +53,33 @@ def validation_scores(
         row[f"validation_{score}"] = float(sum(by_variable.values()) / len(VARIABLES))
         row |= {name: float(value) for name, value in by_variable.items()}
     return row
+
+
+Score = Callable[[PosteriorEstimator, Simulator, Pairs, int], Row]
+
+
+class ValidationMonitor(pl.Callback):
+    """Adds scores of the round's posterior to its row of rounds.csv.
+
+    They do not influence training: the loop stops by its synthetic hold-out, as in the paper.
+
+    Args:
+        score: called with the estimator, the simulator, the validation pairs and the context's
+            length; returns the columns to add.
+        simulator: the forward model.
+        data: the run's data.
+    """
+
+    def __init__(self, score: Score, simulator: Simulator, data: DataSource) -> None:
+        self.score = score
+        self.simulator = simulator
+        self.data = data
+
+    @cached_property
+    def validation(self) -> Pairs:
+        """The validation split, read at the first round's end."""
+        return self.data.splits().validation
+
+    def on_round_end(self, estimator: PosteriorEstimator, round: int) -> Row:
+        """The columns of one round."""
+        return self.score(estimator, self.simulator, self.validation, self.data.context_steps)

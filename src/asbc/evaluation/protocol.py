@@ -1,19 +1,94 @@
-"""The paper's window protocol: score posterior predictive rollouts of every window."""
+"""The paper's window protocol: its settings, and the scores of every window."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from asbc.data.pairset import PairSet
+from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows, gather
+from asbc.errors import InputError
 from asbc.evaluation.driving import driving_measures
-from asbc.evaluation.prediction import check_prediction_input, predict_windows
+from asbc.evaluation.predict import check_prediction_input, predict_windows
 from asbc.evaluation.scores import score_all
 from asbc.simulator import Rollout, Simulator
 from asbc.utils.progress import progress
+
+SPLITS = ("train", "validation", "test", "all")
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """The paper's protocol by default.
+
+    Args:
+        split: pairs to evaluate: train, validation, test or all.
+        horizon: steps per window (H).
+        stride: steps between window starts (S).
+        max_windows: windows per pair at most (m).
+        samples: posterior draws per pair (n).
+        residual_prefix_steps: observed residuals before a window start that a correlated residual
+            continues from; 0 starts it afresh.
+        residual_prefix_noise: variance of their observation error relative to sigma^2.
+        bootstrap: resampled sets of pairs behind each interval.
+        simulated_drivers: simulated drivers for the checks of the posterior; 0 skips them.
+        posterior_draws: posterior draws for each of them.
+        pairs: ids of pairs to draw as case studies, besides the best, median and worst.
+        seed: all randomness of the evaluation.
+        chunk: windows in memory at once; changes no result.
+    """
+
+    split: str = "test"
+    horizon: int = 50
+    stride: int = 20
+    max_windows: int = 20
+    samples: int = 500
+    residual_prefix_steps: int = 5
+    residual_prefix_noise: float = 1e-2
+    bootstrap: int = 1000
+    simulated_drivers: int = 300
+    posterior_draws: int = 199
+    pairs: Sequence[str | int] = ()
+    seed: int = 0
+    chunk: int = 16
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise InputError(f"evaluation.split={self.split}; expected one of {', '.join(SPLITS)}")
+        smallest = {
+            "horizon": 1,
+            "stride": 1,
+            "max_windows": 1,
+            "samples": 2,
+            "residual_prefix_steps": 0,
+            "residual_prefix_noise": 0,
+            "bootstrap": 1,
+            "simulated_drivers": 0,
+            "posterior_draws": 9,
+            "chunk": 1,
+        }
+        for name, least in smallest.items():
+            if getattr(self, name) < least:
+                raise InputError(
+                    f"evaluation.{name}={getattr(self, name)}; expected at least {least}"
+                )
+
+    def protocol(self) -> dict[str, str | int | float]:
+        """The settings that decide whether two results may be compared."""
+        names = (
+            "split",
+            "horizon",
+            "stride",
+            "max_windows",
+            "samples",
+            "residual_prefix_steps",
+            "residual_prefix_noise",
+        )
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name in names}
+
 
 VARIABLES = ("s", "v", "a")
 # Simulated driving measures kept per window, enough for a distribution over all windows.
@@ -37,7 +112,7 @@ class WindowScores:
 def score_windows(
     simulator: Simulator,
     theta: Tensor,
-    pairs: PairSet,
+    pairs: Pairs,
     windows: EvaluationWindows,
     prefix_steps: int = 5,
     prefix_noise: float = 1e-2,
@@ -76,7 +151,7 @@ def score_windows(
     return WindowScores(pd.DataFrame(columns), simulated)
 
 
-def observed_series(pairs: PairSet, windows: EvaluationWindows) -> dict[str, Tensor]:
+def observed_series(pairs: Pairs, windows: EvaluationWindows) -> dict[str, Tensor]:
     """Gap, speed, approach rate and acceleration as recorded, each (window, horizon + 1)."""
     pair, start, horizon = windows
     names = ("gap", "speed", "leader_speed", "acceleration")
@@ -88,7 +163,7 @@ def observed_series(pairs: PairSet, windows: EvaluationWindows) -> dict[str, Ten
     return series
 
 
-def _scores(rollout: Rollout, pairs: PairSet, windows: EvaluationWindows) -> dict[str, Tensor]:
+def _scores(rollout: Rollout, pairs: Pairs, windows: EvaluationWindows) -> dict[str, Tensor]:
     observed = observed_series(pairs, windows)
     columns: dict[str, Tensor] = {}
     for variable, name in zip(VARIABLES, ("gap", "speed", "acceleration"), strict=True):

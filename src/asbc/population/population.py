@@ -1,4 +1,4 @@
-"""A driver population: the posteriors of many drivers, pooled draw by draw."""
+"""New drivers behind a recorded leader: what the population as a whole would have done there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from asbc.simulator import Prior
-from asbc.utils.checks import InputError, require_finite, require_shape
+from asbc.data.pairs import Pairs
+from asbc.errors import InputError
+from asbc.run import Model
+from asbc.simulator import Prior, Rollout, Simulator
+from asbc.utils.checks import require_finite, require_shape
+from asbc.utils.progress import progress
 
 # Pooled draws held in memory; more draws per driver change no figure and no population visibly.
 MOST_DRAWS = 200_000
@@ -98,3 +102,45 @@ def _count_drivers(file: pq.ParquetFile) -> int:
         draw = file.read_row_group(group, ["draw"])["draw"].to_numpy()
         count += int((draw == 0).sum())
     return count
+
+
+def simulate(
+    simulator: Simulator,
+    population: Population,
+    drivers: int,
+    leader_speed: Tensor,
+    gap: Tensor | float,
+    speed: Tensor | float,
+    rng: np.random.Generator,
+) -> tuple[Tensor, Rollout]:
+    """Draw new drivers from the population and let each follow the same leader.
+
+    Args:
+        simulator: law, residual process and kinematics.
+        population: where drivers come from; correlations between parameters are kept.
+        drivers: how many to draw.
+        leader_speed: (step,) m/s.
+        gap, speed: the state in which every driver starts (m, m/s).
+        rng: source of drivers and of their residuals.
+
+    Returns:
+        The drivers (drivers, dim) and their drives, each series (drivers, step).
+    """
+    theta = population.sample(drivers, rng)
+    leader = leader_speed.expand(drivers, -1)
+    start = theta.new_ones(drivers)
+    return theta, simulator.rollout(theta, leader, start * gap, start * speed, rng)
+
+
+# Drivers whose posteriors are drawn at once.
+CHUNK = 256
+
+
+def posterior_population(model: Model, pairs: Pairs, samples: int, seed: int) -> Population:
+    """The population of all pairs' posteriors, `samples` draws each."""
+    places = torch.arange(len(pairs)).split(CHUNK)
+    theta = [
+        model.sample(pairs.select(place), samples, seed).theta
+        for place in progress(places, "posteriors", total=len(places))
+    ]
+    return Population.pool(model.simulator.prior, torch.cat(theta))

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from asbc.population.sumo_types import ATTRIBUTES
+from asbc.calibration.export.sumo import ATTRIBUTES
+from asbc.errors import InputError
 from asbc.simulator import Prior, Simulator
-from asbc.simulator.gaussian import GaussianResidual
-from asbc.simulator.idm import SumoIDM
 from asbc.simulator.kinematics import SumoKinematics
-from asbc.utils.checks import InputError
+from asbc.simulator.laws import SumoIDM
+from asbc.simulator.residuals import GaussianResidual
 from asbc.utils.random import stream
 
 LEADER_LENGTH = 5.0

@@ -1,7 +1,6 @@
 """The amortised posterior q(theta | trajectory): encoder, flow, transform, estimator, members."""
 
 from asbc.posterior.estimator import PosteriorEstimator
-from asbc.posterior.members import Member
 from asbc.posterior.posterior import Posterior, PosteriorSamples
 
-__all__ = ["Member", "Posterior", "PosteriorEstimator", "PosteriorSamples"]
+__all__ = ["Posterior", "PosteriorEstimator", "PosteriorSamples"]

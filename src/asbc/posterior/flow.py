@@ -1,7 +1,7 @@
 """Conditional autoregressive flows q(u | c) built from nflows, with a faster sampler.
 
 The density is nflows' own, with its dropout replaced by ours. Sampling and grids of densities go
-through `asbc.posterior.packed`, which uses the same weights.
+through `asbc.posterior.kernels.fast_flow`, which uses the same weights.
 """
 
 import math
@@ -20,8 +20,8 @@ from nflows.transforms.made import MADE
 from nflows.transforms.permutations import ReversePermutation
 from torch import Tensor, nn
 
-from asbc.posterior.dropout import Dropout
-from asbc.posterior.packed import PackedFlow
+from asbc.posterior.kernels.dropout import Dropout
+from asbc.posterior.kernels.fast_flow import PackedFlow
 
 # Contexts projected at once: each takes 4 kB in the default flow.
 CONTEXTS = 4096

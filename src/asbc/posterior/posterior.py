@@ -1,60 +1,29 @@
 """The density q(theta | trajectory) in physical parameters, apart from how it is trained."""
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from asbc.posterior.features import Features
+from asbc.posterior.encoder import Features, States, TrajectoryEncoder
 from asbc.posterior.flow import ConditionalFlow
-from asbc.posterior.guide import Guide
-from asbc.posterior.sampling import redraw
-from asbc.utils.checks import InputError, require_finite, require_shape
+from asbc.posterior.kernels.dropout import fix_masks, require_fixable
+from asbc.posterior.redraw import redraw
+from asbc.posterior.transform import Transform
+from asbc.simulator import Prior
+from asbc.utils.checks import require_finite, require_shape
 from asbc.utils.random import standard_normal
 
 # Points of the prior's quantile grid that set the scale of u; deterministic, no draws.
 QUANTILES = 2048
 # Trajectories encoded at once: bounds the memory.
 ENCODE_CHUNK = 256
-# Pairs that set the scale of a guide's coordinates.
+# Pairs that set the scale of coordinates by trajectory.
 GUIDED_PAIRS = 1024
-
-
-class PriorLike(Protocol):
-    """What the posterior needs to know of a prior; `asbc.simulator.Prior` provides it."""
-
-    names: tuple[str, ...]
-
-    @property
-    def dim(self) -> int: ...
-
-    def icdf(self, u: Tensor) -> Tensor: ...
-
-    def contains(self, theta: Tensor) -> Tensor: ...
-
-
-class TrajectoryEncoder(Protocol):
-    """A module from standardised trajectories (B, T, input_dim) to contexts (B, output_dim)."""
-
-    input_dim: int
-    output_dim: int
-
-    def __call__(self, states: Tensor, lengths: Tensor | None = None) -> Tensor: ...
-
-
-class TransformLike(Protocol):
-    """An element-wise bijection from u to physical parameters."""
-
-    def __call__(self, u: Tensor) -> Tensor: ...
-
-    def inverse(self, theta: Tensor) -> Tensor: ...
-
-    def log_abs_det(self, u: Tensor) -> Tensor: ...
-
-    def contains(self, theta: Tensor) -> Tensor: ...
 
 
 class PosteriorSamples(NamedTuple):
@@ -78,10 +47,10 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 class Posterior(nn.Module):
     """Encoder, flow and transform with their standardisation: log-densities and samples.
 
-    Inputs are standardised by the mean and standard deviation given to `set_input_scaling`;
-    u = T^-1(theta) by those under the prior. With a guide, the flow sees the guide's coordinates
-    of u in place of u, and the guide's columns at the end of the context. All four statistics are
-    buffers, saved with the weights.
+    Inputs are standardised by the mean and standard deviation of the pairs given to `set_scaling`;
+    u = T^-1(theta) by those under the prior. Where the transform has coordinates of u by
+    trajectory, the flow sees these in place of u, and what describes them at the end of the
+    context. All four statistics are buffers, saved with the weights.
     Everything but `training_log_prob` is evaluated without dropout and without gradients.
     """
 
@@ -94,19 +63,13 @@ class Posterior(nn.Module):
         self,
         encoder: TrajectoryEncoder,
         flow: ConditionalFlow,
-        transform: TransformLike,
-        prior: PriorLike,
-        features: Features,
-        guide: Guide | None = None,
+        transform: Transform,
+        prior: Prior,
     ) -> None:
         super().__init__()
-        if features.size != encoder.input_dim:
-            raise InputError(
-                f"encoder.input_dim={encoder.input_dim}, but the features have {features.size} "
-                "entries a step; choose them together with features=NAME"
-            )
+        require_fixable(encoder)
         self.encoder, self.flow, self.transform, self.prior = encoder, flow, transform, prior
-        self.features, self.guide = features, guide
+        self.features: Features = getattr(encoder, "features", None) or States(encoder.input_dim)
         self.register_buffer("input_mean", torch.zeros(encoder.input_dim))
         self.register_buffer("input_std", torch.ones(encoder.input_dim))
         grid = (torch.arange(QUANTILES) + 0.5) / QUANTILES
@@ -114,7 +77,12 @@ class Posterior(nn.Module):
         self.register_buffer("u_mean", u.mean(0).float())
         self.register_buffer("u_std", u.std(0).float())
 
-    def set_input_scaling(self, states: Tensor) -> None:
+    def set_scaling(self, theta: Tensor, states: Tensor) -> None:
+        """Standardise inputs, and coordinates that depend on them, by these pairs."""
+        self._set_input_scaling(states)
+        self._set_coordinate_scaling(theta, states)
+
+    def _set_input_scaling(self, states: Tensor) -> None:
         """Standardise inputs by the mean and standard deviation of `states` (N, T, input)."""
         require_finite("states", states)
         inputs, _ = self.features(states, None)
@@ -123,12 +91,12 @@ class Posterior(nn.Module):
         # A constant input carries no scale; leave it as it is.
         self.input_std.copy_(torch.where(flat.std(0) > 1e-6, flat.std(0), 1.0))
 
-    def set_guide_scaling(self, theta: Tensor, states: Tensor) -> None:
-        """Standardise a guide's coordinates, if there is one, by some of these pairs."""
-        if self.guide is not None:
+    def _set_coordinate_scaling(self, theta: Tensor, states: Tensor) -> None:
+        """Standardise coordinates by trajectory, if there are any, by some of these pairs."""
+        if self.transform.size:
             theta, parts = theta[:GUIDED_PAIRS], states[:GUIDED_PAIRS].split(ENCODE_CHUNK)
-            columns = torch.cat([self.guide(part, None) for part in parts])
-            w, _ = self.guide.whiten(self.transform.inverse(theta), columns)
+            columns = torch.cat([self.transform.describe(part, None) for part in parts])
+            w, _ = self.transform.whiten(self.transform.inverse(theta), columns)
             self.u_mean.copy_(w.mean(0))
             self.u_std.copy_(w.std(0))
 
@@ -187,7 +155,7 @@ class Posterior(nn.Module):
         """
         require_shape("theta", theta, (None, self.prior.dim))
         context = self.encode(states, lengths)
-        if self.guide is None:
+        if not self.transform.size:
             return self._log_prob(theta, context, self.flow.log_prob_grid)
         # The flow's coordinates differ from one trajectory to the next.
         each = theta.expand(len(context), *theta.shape)
@@ -204,7 +172,7 @@ class Posterior(nn.Module):
     ) -> PosteriorSamples:
         """n draws for each trajectory, all inside the prior's support.
 
-        Draws outside it are redrawn at most `max_tries` times; `sampling.redraw` says what happens
+        Draws outside it are redrawn at most `max_tries` times; `redraw` says what happens
         to the rest. The draws of trajectory i do not depend on the trajectories after it.
         """
         context = self.encode(states, lengths)
@@ -214,12 +182,23 @@ class Posterior(nn.Module):
         redraw(theta, outside, context, self._from_noise, self.prior, rng, max_tries)
         return PosteriorSamples(theta, outside.float().mean(1))
 
+    def member(self, key: int) -> "Posterior":
+        """The MC-dropout member of this key, frozen at the present weights.
+
+        One dropout mask per layer is held for every theta, trajectory, time step and pass, in the
+        encoder and in the flow, so a member is a proper density. It is a function of `key` and of
+        the weights at the time of its creation: later training does not change it.
+        """
+        member = copy.deepcopy(self).eval().requires_grad_(False)
+        fix_masks(member, key)
+        return member
+
     def _embed(self, states: Tensor, lengths: Tensor | None) -> Tensor:
         inputs, steps = self.features(states, lengths)
         context = self.encoder((inputs - self.input_mean) / self.input_std, steps)
-        if self.guide is None:
+        if not self.transform.size:
             return context
-        return torch.cat([context, self.guide(states, lengths)], dim=-1)
+        return torch.cat([context, self.transform.describe(states, lengths)], dim=-1)
 
     def _log_prob(
         self, theta: Tensor, context: Tensor, flow: Callable[[Tensor, Tensor], Tensor]
@@ -230,15 +209,15 @@ class Posterior(nn.Module):
 
     def _from_noise(self, noise: Tensor, context: Tensor) -> Tensor:
         u = self.flow.inverse(noise, context) * self.u_std + self.u_mean
-        if self.guide is not None:
-            u = self.guide.unwhiten(u, context[:, -self.guide.size :])
+        if self.transform.size:
+            u = self.transform.unwhiten(u, context[:, -self.transform.size :])
         return self.transform(u)
 
     def _standardise(self, theta: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Standardised u and the log-determinant of the map from it to theta."""
         u = self.transform.inverse(theta)
         log_det = self.transform.log_abs_det(u) + torch.log(self.u_std).sum()
-        if self.guide is not None:
-            u, scale = self.guide.whiten(u, context[:, -self.guide.size :])
+        if self.transform.size:
+            u, scale = self.transform.whiten(u, context[:, -self.transform.size :])
             log_det = log_det + scale
         return (u - self.u_mean) / self.u_std, log_det

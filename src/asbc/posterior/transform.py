@@ -1,34 +1,50 @@
 """Element-wise bijections theta = T(u) from unconstrained to physical parameters."""
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
+from asbc.simulator import Prior
 
 
-class SupportsBox(Protocol):
-    """Anything with a feasible box, e.g. `asbc.simulator.Prior`."""
+class Transform(nn.Module, ABC):
+    """An element-wise bijection from u to physical parameters.
 
-    low: Tensor
-    high: Tensor
+    A subclass may add coordinates of u that differ from one trajectory to the next, as
+    `asbc.posterior.laplace.Laplace` does: `size` columns describe those of one trajectory.
+    """
+
+    size = 0
+
+    @abstractmethod
+    def inverse(self, theta: Tensor) -> Tensor:
+        """u with T(u) = theta."""
+
+    @abstractmethod
+    def log_abs_det(self, u: Tensor) -> Tensor:
+        """log |dT/du|, summed over the last axis."""
+
+    @abstractmethod
+    def contains(self, theta: Tensor) -> Tensor:
+        """Whether theta is in T's range; (..., D) -> (...)."""
+
+    def describe(self, states: Tensor, lengths: Tensor | None) -> Tensor:
+        """Columns (B, size) of states (B, T, 3) with `lengths` valid steps each."""
+        return states.new_zeros(len(states), 0)
+
+    def whiten(self, u: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """The trajectory's coordinates w and log |du/dw|; u (B, D) or (B, n, D)."""
+        return u, u.new_zeros(u.shape[:-1])
+
+    def unwhiten(self, w: Tensor, columns: Tensor) -> Tensor:
+        """u for w, both (B, n, D)."""
+        return w
 
 
-class SupportsNormal(Protocol):
-    """Anything with coordinates that are standard normal under it, e.g. `asbc.simulator.Prior`."""
-
-    def from_normal(self, u: Tensor) -> Tensor: ...
-
-    def to_normal(self, theta: Tensor) -> Tensor: ...
-
-    def normal_slope(self, u: Tensor) -> Tensor: ...
-
-    def contains(self, theta: Tensor) -> Tensor: ...
-
-
-class Softplus(nn.Module):
+class Softplus(Transform):
     """The paper's transform theta = softplus(u) + epsilon: positive, but not bounded above."""
 
     def __init__(self, epsilon: float = 1e-4) -> None:
@@ -54,7 +70,7 @@ class Softplus(nn.Module):
         return (theta > self.epsilon).all(-1)
 
 
-class Bounded(nn.Module):
+class Bounded(Transform):
     """A scaled logit onto the box [low, high]: no sample can leave it.
 
     Args:
@@ -80,7 +96,7 @@ class Bounded(nn.Module):
         self.register_buffer("high", high.float())
 
     @classmethod
-    def from_prior(cls, prior: SupportsBox) -> "Bounded":
+    def from_prior(cls, prior: Prior) -> "Bounded":
         """The transform onto the prior's feasible box."""
         return cls(prior.low, prior.high)
 
@@ -104,14 +120,14 @@ class Bounded(nn.Module):
         return ((theta >= self.low) & (theta <= self.high)).all(-1)
 
 
-class PriorNormal(nn.Module):
+class PriorNormal(Transform):
     """The map under which the prior of u is standard normal: no sample can leave the support.
 
     Args:
         prior: of theta.
     """
 
-    def __init__(self, prior: SupportsNormal) -> None:
+    def __init__(self, prior: Prior) -> None:
         super().__init__()
         self.prior = prior
 

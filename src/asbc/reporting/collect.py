@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from asbc.errors import InputError
 from asbc.evaluation.cases import Cases
-from asbc.evaluation.run_info import RunInfo
-from asbc.reporting.figures.convergence import Convergence, read_rounds
-from asbc.utils.checks import InputError
+from asbc.evaluation.results import CASES, METRICS, WINDOWS, RunInfo, read_metrics
+from asbc.reporting.figures.convergence import Rounds, read_rounds
+from asbc.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -53,17 +54,17 @@ class EvaluatedRun:
     @cached_property
     def windows(self) -> pd.DataFrame:
         """A row per window."""
-        return pd.read_parquet(self.folder / "windows.parquet")
+        return pd.read_parquet(self.folder / WINDOWS)
 
     @cached_property
     def cases(self) -> Cases:
         """Posterior and bands of every pair."""
-        return Cases.load(self.folder / "cases.npz")
+        return Cases.load(self.folder / CASES)
 
     @cached_property
-    def rounds(self) -> Convergence | None:
+    def rounds(self) -> Rounds | None:
         """The run's rounds, where it has any."""
-        return read_rounds(self.folder.parent / "rounds.csv", self.info["selected_round"])
+        return read_rounds(Run(self.folder.parent).rounds, self.info["selected_round"])
 
     @property
     def comparable(self) -> dict[str, Any]:
@@ -86,20 +87,20 @@ def find_runs(patterns: str | Sequence[str]) -> list[EvaluatedRun]:
         if not matches:
             raise InputError(f"runs={pattern}: nothing matches")
         for match in filter(Path.is_dir, matches):
-            files = [match / "metrics.json", *match.glob("**/evaluation/metrics.json")]
+            files = [match / METRICS, *match.glob(f"**/evaluation/{METRICS}")]
             found |= {file.resolve() for file in files if file.is_file()}
             _mention_unevaluated(match)
     runs = [_read(file) for file in sorted(found)]
     if not runs:
         raise InputError(
             f"runs={', '.join(given)}: no evaluation found (RUN/evaluation/metrics.json); "
-            "evaluate the runs first: python evaluate.py run=RUN_DIR"
+            "evaluate the runs first: asbc evaluate run=RUN"
         )
     return runs
 
 
 def _read(file: Path) -> EvaluatedRun:
-    metrics = json.loads(file.read_text())
+    metrics = read_metrics(file.parent)
     known = metrics.get("run", {})
     lacking = [field.name for field in fields(RunInfo) if field.name not in known]
     if lacking:
@@ -168,10 +169,9 @@ def _difference(key: str, run: EvaluatedRun, reference: EvaluatedRun) -> str:
 
 
 def _mention_unevaluated(folder: Path) -> None:
-    for record in [folder / "run.json", *folder.glob("**/run.json")]:
-        if record.is_file() and not (record.parent / "evaluation" / "metrics.json").is_file():
+    for record in [Run(folder).record_file, *folder.glob(f"**/{Run(folder).record_file.name}")]:
+        run = Run(record.parent)
+        if record.is_file() and not (run.evaluation / METRICS).is_file():
             log.warning(
-                "%s is not evaluated and left out; python evaluate.py run=%s",
-                record.parent,
-                record.parent,
+                "%s is not evaluated and left out; asbc evaluate run=%s", run.path, run.path
             )

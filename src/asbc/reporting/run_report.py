@@ -1,17 +1,29 @@
 """The report of one evaluated run: all its files, and one HTML page to send to a colleague."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from matplotlib.figure import Figure
+
 from asbc.data.summary import DataSummary
-from asbc.evaluation.results import Evaluation, write_evaluation
-from asbc.evaluation.run_info import RunInfo
-from asbc.reporting.figures.convergence import Convergence
-from asbc.reporting.html import Page, Section, write_page
-from asbc.reporting.paper import NOTE
-from asbc.reporting.run_figures import all_pictures
+from asbc.evaluation.results import Evaluation, pair_ranking, write_evaluation
+from asbc.reporting.figures.case_study import case_study
+from asbc.reporting.figures.convergence import Rounds, convergence
+from asbc.reporting.figures.errors import error_distributions
+from asbc.reporting.figures.posterior_checks import (
+    contraction_boxes,
+    coverage_curves,
+    novelty_histogram,
+    rank_ecdfs,
+    recovery_scatter,
+)
+from asbc.reporting.figures.predictions import driving_measures, predictive_calibration
+from asbc.reporting.figures.style import save_figure
+from asbc.reporting.html import Page, Picture, Section, write_page
 from asbc.reporting.run_tables import (
+    NOTE,
     coverage_table,
     data_tables,
     driver_table,
@@ -21,47 +33,175 @@ from asbc.reporting.run_tables import (
     settings_table,
 )
 
+PROTOCOL_TITLES = {"all_windows": "all windows", "after_context": "after the context"}
+
+
+def main_protocol(windows: pd.DataFrame) -> str:
+    """The protocol to show where only one fits: after the context, if there is any window."""
+    return "after_context" if windows["after_context"].any() else "all_windows"
+
+
+def draw_predictions(evaluation: Evaluation, folder: Path) -> list[Picture]:
+    """Error distributions, honesty of the intervals, driving measures."""
+    windows = evaluation.windows
+    protocol = main_protocol(windows)
+    rows = windows[protocol].to_numpy()
+    where = f"Windows {PROTOCOL_TITLES[protocol]}."
+    return _save(
+        folder,
+        (
+            "error_distributions",
+            error_distributions(
+                {
+                    title: windows[windows[name]]
+                    for name, title in PROTOCOL_TITLES.items()
+                    if windows[name].any()
+                }
+            ),
+            "Per-window errors. Boxes: quartiles and median (written above); whiskers: 5% to 95%.",
+        ),
+        (
+            "predictive_calibration",
+            predictive_calibration(windows[rows]),
+            f"{where} Left: where the observation falls in the predictive distribution at the "
+            "window's end; flat is right, a U means intervals that are too narrow. Right: share "
+            "of all observed steps inside central intervals; on the line is right.",
+        ),
+        (
+            "driving_measures",
+            driving_measures(
+                windows[rows], {name: x[rows] for name, x in evaluation.simulated.items()}
+            ),
+            f"{where} Is simulated driving like observed driving? Curves should agree.",
+        ),
+    )
+
+
+def draw_posterior(evaluation: Evaluation, folder: Path) -> list[Picture]:
+    """Calibration on simulated drivers and novelty of the real ones, where there are any."""
+    if evaluation.checks is None or evaluation.novelty is None or evaluation.distance is None:
+        return []
+    checks = evaluation.checks
+    count = len(checks.truth)
+    return _save(
+        folder,
+        (
+            "sbc_ranks",
+            rank_ecdfs(checks),
+            f"Simulation-based calibration on {count} simulated drivers. A curve that leaves the "
+            "grey band is evidence that this parameter's posterior is wrong; all bands together "
+            "hold a correct posterior with 95% probability.",
+        ),
+        (
+            "expected_coverage",
+            coverage_curves(checks),
+            "How often credible regions hold the true parameters. Below the line: overconfident.",
+        ),
+        (
+            "contraction",
+            contraction_boxes(checks),
+            "Share of the prior's variance removed by one context; 0 means nothing was learned.",
+        ),
+        ("recovery", recovery_scatter(checks), "Posterior mean against the true parameter."),
+        (
+            "novelty",
+            novelty_histogram(evaluation.novelty, evaluation.distance),
+            "How unlike the training simulations each driver's context is, in the encoder's "
+            "space. Right of the dashed line: less like them than 99% of simulations.",
+        ),
+    )
+
+
+def draw_cases(evaluation: Evaluation, label: str, folder: Path) -> list[Picture]:
+    """The best, median and worst pair by Energy Score, and the pairs asked for."""
+    cases = evaluation.cases
+    chosen = case_pairs(evaluation)
+    return _save(
+        folder,
+        *(
+            (
+                f"case_{_file_name(name)}",
+                case_study({label: cases}, pair),
+                f"Pair {pair} ({name}): one window with the 95% prediction interval, the "
+                "posterior from its context, and the parameters' correlations.",
+            )
+            for name, pair in chosen.items()
+        ),
+    )
+
+
+def case_pairs(evaluation: Evaluation) -> dict[str, str]:
+    """Pairs to show by why they are shown, ranked by the very window that is drawn."""
+    windows, cases = evaluation.windows, evaluation.cases
+    drawn = pd.DataFrame({"pair_id": cases.pair_id, "start": cases.start})
+    shown = windows.merge(drawn, on=["pair_id", "start"])
+    ranking = pair_ranking(shown if len(shown) else windows[windows[main_protocol(windows)]])
+    order = [str(name) for name in ranking.index]
+    chosen = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
+    for pair in evaluation.metrics["settings"]["pairs"]:
+        chosen[f"pair {pair}"] = str(cases.pair_id[cases.index(pair)])
+    return chosen
+
+
+def draw_rounds(label: str, rounds: Rounds | None, folder: Path) -> list[Picture]:
+    """The run's convergence, where it has rounds."""
+    if rounds is None:
+        return []
+    figure = convergence({label: rounds})
+    return _save(folder, ("convergence", figure, "The active loop, round by round."))
+
+
+def _save(folder: Path, *figures: tuple[str, Figure, str]) -> list[Picture]:
+    return [
+        Picture(save_figure(figure, folder, name), caption) for name, figure, caption in figures
+    ]
+
+
+def _file_name(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text)
+
+
+def all_pictures(
+    evaluation: Evaluation, label: str, rounds: Rounds | None, folder: Path
+) -> Iterator[tuple[str, list[Picture]]]:
+    """Every figure of a run under the heading it belongs to."""
+    yield "Predictions", draw_predictions(evaluation, folder)
+    yield "Case studies", draw_cases(evaluation, label, folder)
+    yield "The posterior itself", draw_posterior(evaluation, folder)
+    yield "Training", draw_rounds(label, rounds, folder)
+
 
 def write_run(
     evaluation: Evaluation,
-    info: RunInfo,
     folder: Path,
     config: Mapping[str, Any],
     data: DataSummary,
-    rounds: Convergence | None = None,
-    notes: tuple[str, ...] = (),
+    rounds: Rounds | None = None,
 ) -> None:
     """Write metrics, windows, cases, figures and `report.html` of one run into `folder`.
 
     Args:
         evaluation: the results.
-        info: what was evaluated, saved with the metrics.
         folder: usually RUN/evaluation.
         config: the run's settings, shown in the report.
         data: summary of the evaluated data.
         rounds: the active loop's rounds, for a run that has them.
-        notes: facts a reader must see first, e.g. that the data are not the training data.
     """
-    evaluation.metrics["run"] = info.to_dict()
-    evaluation.metrics["notes"] = list(notes)
     write_evaluation(evaluation, folder)
-    write_page(
-        run_page(evaluation, info, folder, config, data, rounds, notes), folder / "report.html"
-    )
+    write_page(run_page(evaluation, folder, config, data, rounds), folder / "report.html")
 
 
 def run_page(
     evaluation: Evaluation,
-    info: RunInfo,
     folder: Path,
     config: Mapping[str, Any],
     data: DataSummary,
-    rounds: Convergence | None,
-    notes: tuple[str, ...],
+    rounds: Rounds | None,
 ) -> Page:
     """The page, after drawing its figures into `folder`/figures."""
-    metrics = evaluation.metrics
-    pictures = dict(all_pictures(evaluation, info.method, rounds, folder / "figures"))
+    metrics, info = evaluation.metrics, evaluation.metrics["run"]
+    method = info["method"]
+    pictures = dict(all_pictures(evaluation, method, rounds, folder / "figures"))
     tables = {
         "Predictions": [driving_table(metrics)],
         "The posterior itself": [driver_table(metrics), *posterior_tables(metrics)],
@@ -71,7 +211,7 @@ def run_page(
         Section(
             "Scores",
             _explain(seconds),
-            [headline_table(metrics, info.method), coverage_table(metrics)],
+            [headline_table(metrics, method), coverage_table(metrics)],
         )
     ]
     sections += [
@@ -84,14 +224,14 @@ def run_page(
         Section("Settings", tables=[settings_table(config)], folded=True),
     ]
     facts = {
-        "method": ", ".join([info.method, *info.variant]),
-        "trained on": info.trained_on,
-        "evaluated on": f"{info.evaluated_on}, {metrics['settings']['split']} pairs",
-        "seed": "none" if info.seed is None else str(info.seed),
-        "run": info.folder,
-        "version": info.version,
+        "method": ", ".join([method, *info["variant"]]),
+        "trained on": info["trained_on"],
+        "evaluated on": f"{info['evaluated_on']}, {metrics['settings']['split']} pairs",
+        "seed": "none" if info["seed"] is None else str(info["seed"]),
+        "run": info["folder"],
+        "version": info["version"],
     }
-    return Page(f"{info.method}: evaluation", facts, metrics["warnings"], sections, notes)
+    return Page(f"{method}: evaluation", facts, metrics["warnings"], sections, metrics["notes"])
 
 
 def _explain(seconds: float) -> tuple[str, ...]:
@@ -105,10 +245,10 @@ def _explain(seconds: float) -> tuple[str, ...]:
     )
 
 
-def console_summary(evaluation: Evaluation, info: RunInfo, folder: Path) -> str:
+def console_summary(evaluation: Evaluation, folder: Path) -> str:
     """What the terminal shows at the end: scores, warnings, where the report is."""
-    rows = headline_table(evaluation.metrics, info.method)
-    lines = ["", rows.to_plain(), ""]
-    lines += [f"note: {text}" for text in evaluation.metrics["notes"]]
-    lines += [f"warning: {text}" for text in evaluation.metrics["warnings"]]
+    metrics = evaluation.metrics
+    lines = ["", headline_table(metrics, metrics["run"]["method"]).to_plain(), ""]
+    lines += [f"note: {text}" for text in metrics["notes"]]
+    lines += [f"warning: {text}" for text in metrics["warnings"]]
     return "\n".join([*lines, f"report: {folder / 'report.html'}"])

@@ -1,7 +1,7 @@
 """Forward simulator and likelihood: car-following law, residual process, kinematics and prior."""
 
 from asbc.simulator.prior import Prior
-from asbc.simulator.residual import Prefix
+from asbc.simulator.residuals import Prefix
 from asbc.simulator.simulator import Rollout, Simulator
 
 __all__ = ["Prefix", "Prior", "Rollout", "Simulator"]

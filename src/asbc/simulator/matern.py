@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.special import erfcx
 
+from asbc.errors import InputError
 from asbc.simulator import state_space
-from asbc.simulator.residual import Prefix, censored_log_prob
-from asbc.utils.checks import InputError
+from asbc.simulator.residuals import Prefix, censored_log_prob
 from asbc.utils.random import standard_normal
 
 # Time steps drawn at once; 3 to 5 cost about the same, smaller and larger ones more.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.utils.checks import InputError
+from asbc.errors import InputError
 from asbc.utils.random import uniform
 
 # Probability beyond which `to_normal` does not tell values apart.

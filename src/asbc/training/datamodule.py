@@ -1,5 +1,6 @@
 """The DataModule: a FIFO buffer that the design fills, and a fixed synthetic hold-out."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -8,15 +9,52 @@ import torch
 from torch import Tensor
 
 from asbc.design.acquisition import Acquisition, Plan, prior_plan
-from asbc.design.buffer import FifoBuffer
-from asbc.design.correction import correction, effective_sample_size, importance_weights
-from asbc.design.simulate import Harvest, simulate_plan
-from asbc.design.space import DesignSpace, PosteriorModel
-from asbc.simulator.contexts import ContextSimulator
-from asbc.training.batches import Batch, Batches
+from asbc.design.proposal import DesignSpace
+from asbc.design.simulations import FifoBuffer, Harvest, simulate_plan
+from asbc.design.weights import correction, effective_sample_size, importance_weights
+from asbc.simulator.robust import ContextSimulator
 from asbc.training.settings import LoopSettings
+from asbc.types import Density
+from asbc.utils.progress import Stopwatch
 from asbc.utils.random import key, stream
-from asbc.utils.stopwatch import Stopwatch
+
+Batch = dict[str, Tensor]
+
+
+class Batches:
+    """An iterable of batches; nothing is read or drawn before the first batch is taken.
+
+    Lightning asks for an iterator several times before an epoch, and when resuming before the
+    epoch is known. So data and order are looked up as late as possible.
+
+    Args:
+        data: returns the tensors to slice, all with the same number of rows.
+        order: given the number of rows, returns the order in which to take them.
+        batch_size: rows per batch; the last batch may be smaller.
+    """
+
+    def __init__(
+        self,
+        data: Callable[[], Batch],
+        batch_size: int,
+        order: Callable[[int], Tensor] = torch.arange,
+    ) -> None:
+        self._data = data
+        self._batch_size = batch_size
+        self._order = order
+
+    def __len__(self) -> int:
+        return -(-_rows(self._data()) // self._batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        data = self._data()
+        for index in self._order(_rows(data)).split(self._batch_size):
+            yield {name: values[index] for name, values in data.items()}
+
+
+def _rows(data: Batch) -> int:
+    return len(next(iter(data.values())))
+
 
 # The hold-out is evaluated without gradients, so batches may be larger than in training.
 HOLDOUT_BATCH = 500
@@ -30,7 +68,6 @@ class SimulationDataModule(pl.LightningDataModule):
         simulator: the forward model.
         acquisition: strategy that plans what an active round simulates.
         settings: budget of the loop.
-        correction_name: how simulations are weighted in the loss, see `asbc.design.correction`.
     """
 
     def __init__(
@@ -39,14 +76,13 @@ class SimulationDataModule(pl.LightningDataModule):
         simulator: ContextSimulator,
         acquisition: Acquisition,
         settings: LoopSettings,
-        correction_name: str = "none",
     ) -> None:
         super().__init__()
         self.space = space
         self.simulator = simulator
         self.acquisition = acquisition
         self.settings = settings
-        self.weights = correction(correction_name)
+        self.weights = correction(acquisition.correction)
         self.buffer = FifoBuffer(settings.buffer_capacity)
         self.simulations = 0  # spent so far, thrown away ones included
         self.order_key = 0  # set by the round callback at the start of each epoch
@@ -64,7 +100,7 @@ class SimulationDataModule(pl.LightningDataModule):
         """Fill the buffer from the prior (round 0); returns what there is to log."""
         return self._fill(prior_plan(self.space), self.settings.warmup_simulations, 0)
 
-    def acquire(self, round: int, posterior: PosteriorModel) -> dict[str, float]:
+    def acquire(self, round: int, posterior: Density) -> dict[str, float]:
         """Let the strategy choose this round's pairs and simulate them; returns what to log."""
         plan = self.acquisition.plan(round, posterior, self.space)
         return self._fill(plan, self.settings.pairs_per_round, round)

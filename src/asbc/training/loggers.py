@@ -1,15 +1,21 @@
-"""W&B without an account, and as one run from the first epoch to the evaluation."""
+"""The whole config as a tree, for the eyes of who started the run."""
 
 import json
 import os
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pytorch_lightning.loggers import Logger, WandbLogger
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.tree import Tree
 
-from asbc.training.folder import RunFolder, write_text
+from asbc.run import Run
+from asbc.utils.files import write_text
 
 IDENTITY = "wandb.json"  # in the run folder: what it takes to go on with the W&B run
 
@@ -71,7 +77,7 @@ def announce(loggers: Sequence[Logger], config: Mapping[str, Any]) -> None:
             logger.experiment.define_metric("round/*", step_metric="round/round")
 
 
-def close_wandb(loggers: Sequence[Logger], folder: RunFolder) -> None:
+def close_wandb(loggers: Sequence[Logger], run: Run) -> None:
     """Attach the best round's weights and end the W&B run.
 
     An open one would swallow the next job of a multirun.
@@ -80,9 +86,27 @@ def close_wandb(loggers: Sequence[Logger], folder: RunFolder) -> None:
 
     for logger in loggers:
         if isinstance(logger, WandbLogger) and wandb.run is not None:
-            if folder.best.is_file():
+            if run.best.is_file():
                 artifact = wandb.Artifact(f"posterior-{wandb.run.id}", type="model")
-                artifact.add_file(str(folder.best))
-                artifact.add_file(str(folder.config))
+                artifact.add_file(str(run.best))
+                artifact.add_file(str(run.config_file))
                 logger.experiment.log_artifact(artifact, aliases=["best"])
             wandb.finish()
+
+
+def config_tree(config: Mapping[str, Any]) -> Tree:
+    """A branch for each section, with its values below."""
+    tree = Tree("config")
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True).rstrip()
+            tree.add(name).add(Syntax(text, "yaml", background_color="default"))
+        else:
+            tree.add(f"{name}: {json.dumps(value)}")
+    return tree
+
+
+def show_config(config: Mapping[str, Any]) -> None:
+    """Print the tree, unless nobody is watching: jobs and pipes have config.yaml."""
+    if sys.stdout.isatty():
+        Console().print(config_tree(config))

@@ -5,17 +5,17 @@ import math
 import time
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
+from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
+from asbc.run import Run
 from asbc.training.datamodule import SimulationDataModule
-from asbc.training.rounds import RoundCallback, parts
+from asbc.training.loop import RoundCallback, parts
 from asbc.training.settings import LoopSettings
-from asbc.utils.checks import InputError
 
 # A one-cycle rate starts at PEAK / 25 and rises over the first 30% of the steps, as torch's does.
 START, RISE, END = 1 / 25, 0.3, 1e-5
@@ -33,7 +33,7 @@ class StreamCallback(RoundCallback):
     Args:
         settings: budget; `rounds` is how many chunks follow the first.
         seed: the run's seed.
-        folder: as for `RoundCallback`.
+        run: as for `RoundCallback`.
         schedule: `one_cycle` or `constant`.
         minutes: wall time to fill, if shorter than the budget. The speed is measured
             before the first step and fixes the number of chunks, which a resumed run keeps.
@@ -43,11 +43,11 @@ class StreamCallback(RoundCallback):
         self,
         settings: LoopSettings,
         seed: int,
-        folder: str | Path,
+        run: Run,
         schedule: str = "one_cycle",
         minutes: float | None = None,
     ) -> None:
-        super().__init__(settings, seed, folder)
+        super().__init__(settings, seed, run)
         if schedule not in SCHEDULES:
             raise InputError(f"loop.schedule={schedule}; expected {' or '.join(SCHEDULES)}")
         self.schedule = SCHEDULES[schedule]

@@ -1,7 +1,9 @@
-"""One progress bar for all long work; silent when the output is not a terminal."""
+"""One progress bar for all long work, and seconds spent per named stage."""
 
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from tqdm.auto import tqdm
@@ -19,3 +21,32 @@ def progress(items: Iterable[Item], description: str, total: int | None = None) 
         dynamic_ncols=True,
         disable=not sys.stderr.isatty(),
     )
+
+
+class Stopwatch:
+    """Adds up seconds by stage name.
+
+    Args:
+        clock: wall-clock time, or `time.process_time` for that of the CPU.
+
+    Example:
+        >>> watch = Stopwatch()
+        >>> with watch("simulate"):
+        ...     pass
+        >>> list(watch.seconds)
+        ['simulate']
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Time the enclosed block."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            elapsed = self._clock() - start
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + elapsed

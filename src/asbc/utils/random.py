@@ -1,11 +1,12 @@
-"""Keyed randomness: every draw comes from a generator that is a pure function of its key.
+"""One stream of random numbers per row group, behind the interface of a single generator.
 
-Nothing about randomness has to be saved: a run that is killed and resumed asks for the same keys
-and gets the same numbers. NumPy's generators fill arrays in row-major order, one value after the
-other, so the first rows of a large draw equal a smaller draw from the same key.
+A window's noise, or a pair's posterior draws, then depend on the seed and its own name only: not
+on chunks, on which other pairs are evaluated, or on the method under test.
 """
 
 import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,3 +45,47 @@ def uniform(rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.fl
 
 def _numpy_dtype(dtype: torch.dtype) -> type[np.float32] | type[np.float64]:
     return np.float64 if dtype == torch.float64 else np.float32
+
+
+class RowStreams(np.random.Generator):
+    """A generator whose draws of (groups * rows, ...) come group by group from own streams."""
+
+    def __init__(self, streams: Sequence[np.random.Generator]) -> None:
+        super().__init__(np.random.PCG64(0))
+        self._streams = list(streams)
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        """N(0, 1) draws; the first axis is split evenly over the groups."""
+        return self._by_group(
+            size, dtype, lambda rng, part: rng.standard_normal(dtype=dtype, out=part)
+        )
+
+    def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        """U[0, 1) draws; the first axis is split evenly over the groups."""
+        return self._by_group(size, dtype, lambda rng, part: rng.random(dtype=dtype, out=part))
+
+    def spawn(self, n_children: int) -> list[np.random.Generator]:
+        """Children in order of the groups, each from its group's stream."""
+        self._require_whole_groups(n_children)
+        each = n_children // len(self._streams)
+        return [child for rng in self._streams for child in rng.spawn(each)]
+
+    def _by_group(
+        self, size: Any, dtype: Any, fill: Callable[[np.random.Generator, np.ndarray], Any]
+    ) -> np.ndarray:
+        shape = (size,) if isinstance(size, int) else tuple(size or (0,))
+        self._require_whole_groups(shape[0])
+        result = np.empty(shape, dtype=dtype)
+        groups = result.reshape(len(self._streams), -1)
+        for rng, part in zip(self._streams, groups, strict=True):
+            fill(rng, part)
+        return result
+
+    def _require_whole_groups(self, rows: int) -> None:
+        if not rows or rows % len(self._streams):
+            raise ValueError(f"{rows} rows cannot be split over {len(self._streams)} streams")
+
+
+def keyed(names: Sequence[str], seed: int, purpose: str) -> RowStreams:
+    """A stream for each name, whatever other names there are."""
+    return RowStreams([stream(seed, purpose, name) for name in names])

@@ -27,21 +27,21 @@ PANELS = {
 
 
 @dataclass(frozen=True)
-class Convergence:
+class Rounds:
     """The rounds of one run and the round whose weights were kept."""
 
     rounds: pd.DataFrame
     selected: int
 
 
-def read_rounds(path: Path, selected: int | None) -> Convergence | None:
+def read_rounds(path: Path, selected: int | None) -> Rounds | None:
     """The rounds of a run from its rounds.csv; None where there is none."""
     if selected is None or not path.is_file():
         return None
-    return Convergence(pd.read_csv(path), selected)
+    return Rounds(pd.read_csv(path), selected)
 
 
-def convergence(runs: Mapping[str, Convergence]) -> Figure:
+def convergence(runs: Mapping[str, Rounds]) -> Figure:
     """Hold-out loss and, where recorded, real validation scores against the round."""
     shown = {
         column: title

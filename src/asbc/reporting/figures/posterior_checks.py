@@ -4,9 +4,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from asbc.evaluation.calibration import LEVELS
-from asbc.evaluation.novelty import Novelty
-from asbc.evaluation.posterior_checks import PosteriorChecks
+from asbc.evaluation.checks import LEVELS, PosteriorChecks
+from asbc.posterior.novelty import Novelty
 from asbc.reporting.figures.style import COLOURS, DOUBLE, SINGLE, new_figure, style, symbol
 
 PANELS_PER_ROW = 4

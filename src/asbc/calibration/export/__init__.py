@@ -1,0 +1,1 @@
+"""What a calibration leaves on disk: draws, tables, ArviZ data, SUMO types."""

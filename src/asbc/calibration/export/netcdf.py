@@ -1,0 +1,128 @@
+"""The calibration as ArviZ InferenceData, written driver by driver: memory stays bounded.
+
+`arviz.from_netcdf` reads the file. Groups: `posterior` (chain, draw, driver), `sample_stats`
+(diagnostics of each driver), `observed_data` and `constant_data` (driver, time), and
+`posterior_predictive` where it was asked for.
+"""
+
+from pathlib import Path
+from types import TracebackType
+
+import h5netcdf
+import h5py
+import numpy as np
+from numpy.typing import ArrayLike
+
+from asbc.calibration.export.parts import Part
+from asbc.data.pairs import Pairs
+from asbc.data.windows import gather
+from asbc.simulator import Prior
+from asbc.utils.files import replacing
+
+OBSERVED = {"gap": "m", "speed": "m/s", "acceleration": "m/s^2"}
+# Numbers of each driver that belong to the posterior's quality.
+STATISTICS = ("leak_rate", "novelty", "k_hat", "effective_draws", "log_evidence")
+
+
+class InferenceDataWriter:
+    """Appends parts to a NetCDF file whose size is known in advance; use as a context manager.
+
+    Args:
+        path: the file; it appears when the block ends without an error.
+        prior: names and units of the parameters.
+        pair_ids: all drivers, in the order of the parts.
+        samples: draws per driver.
+        context_steps, dt: the observed stretch.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        prior: Prior,
+        pair_ids: list[str],
+        samples: int,
+        context_steps: int,
+        dt: float,
+    ) -> None:
+        self.prior = prior
+        self.drivers = np.array(pair_ids, dtype=object)
+        self.time = np.arange(context_steps) * dt
+        self.samples = samples
+        self.written = 0
+        self._replacing = replacing(path)
+
+    def __enter__(self) -> "InferenceDataWriter":
+        self._file = h5netcdf.File(self._replacing.__enter__(), "w")
+        self._file.attrs["creation_library"] = "asbc"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        self._replacing.__exit__(kind, error, trace)
+
+    def add(self, part: Part, pairs: Pairs) -> None:
+        """Append a part; `pairs` are its drivers."""
+        rows = slice(self.written, self.written + len(pairs))
+        for name, unit in zip(self.prior.names, self.prior.units, strict=True):
+            draws = part.draws[name].to_numpy().reshape(len(pairs), self.samples)
+            self._put("posterior", name, unit, ("chain", "draw", "driver"), rows, draws.T[None])
+        for name in STATISTICS:
+            if name in part.drivers:
+                values = part.drivers[name].to_numpy(np.float64)
+                self._put("sample_stats", name, "", ("driver",), rows, values)
+        self._add_observations(pairs, rows)
+        for name, values in part.predictive.items():
+            dimensions = ("chain", "draw", "driver", "time")
+            unit = OBSERVED[name]
+            self._put("posterior_predictive", name, unit, dimensions, rows, values[None])
+        self.written = rows.stop
+
+    def _add_observations(self, pairs: Pairs, rows: slice) -> None:
+        first = np.zeros(len(pairs), dtype=np.int64)
+        every = pairs.offsets.new_tensor(np.arange(len(pairs)))
+        start = pairs.offsets.new_tensor(first)
+        dimensions = ("driver", "time")
+        columns = {"observed_data": OBSERVED, "constant_data": {"leader_speed": "m/s"}}
+        for group, names in columns.items():
+            for name, unit in names.items():
+                flat = getattr(pairs, name)
+                values = gather(flat, pairs.offsets, every, start, len(self.time)).numpy()
+                self._put(group, name, unit, dimensions, rows, values)
+
+    def _put(
+        self,
+        group: str,
+        name: str,
+        unit: str,
+        dimensions: tuple[str, ...],
+        rows: slice,
+        values: np.ndarray,
+    ) -> None:
+        if group not in self._file.groups:
+            self._file.create_group(group)
+        into = self._file[group]
+        sizes = {**dict(zip(dimensions, values.shape, strict=True)), "driver": len(self.drivers)}
+        for dimension in dimensions:
+            if dimension not in into.dimensions:
+                self._add_dimension(into, dimension, sizes[dimension])
+        if name not in into.variables:
+            shape = tuple(sizes[d] for d in dimensions)
+            # Chunks as they are written: one part's drivers at a time.
+            chunks = tuple(min(size, s) for size, s in zip(values.shape, shape, strict=True))
+            made = into.create_variable(name, dimensions, values.dtype, chunks=chunks)
+            if unit:
+                made.attrs["units"] = unit
+        place = tuple(rows if d == "driver" else slice(None) for d in dimensions)
+        into.variables[name][place] = values
+
+    def _add_dimension(self, group: h5netcdf.Group, name: str, size: int) -> None:
+        coordinate: dict[str, ArrayLike] = {"driver": self.drivers, "time": self.time}
+        values = np.asarray(coordinate.get(name, np.arange(size)))
+        group.dimensions[name] = size
+        dtype = h5py.string_dtype() if name == "driver" else values.dtype
+        group.create_variable(name, (name,), dtype, data=values)

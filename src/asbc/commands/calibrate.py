@@ -1,0 +1,57 @@
+"""`asbc calibrate run=RUN data.path=FILE`: a posterior for every driver of a file."""
+
+from omegaconf import DictConfig
+
+from asbc.arguments import offer_data_of_run as prepare
+
+__all__ = ["main", "prepare"]
+
+
+def main(cfg: DictConfig) -> None:
+    """Load the run, calibrate all drivers into `cfg.output`, and say what came of it."""
+    # Imported here, so that --help, completion and mistakes in the arguments answer at once.
+    import logging
+
+    import torch
+
+    from asbc.calibration.calibrate import Job, calibrate_into
+    from asbc.calibration.evidence import Comparison
+    from asbc.calibration.export.sumo import sumo_types
+    from asbc.config import build
+    from asbc.data.pairs_file import load_drivers
+    from asbc.population import Population
+    from asbc.population.pictures import write_population
+    from asbc.run import Run
+
+    logging.getLogger("arviz").setLevel(logging.WARNING)  # it announces what is not installed
+    torch.set_num_threads(cfg.threads)
+    run, output = Run.open(cfg.run), Run(cfg.output)
+    settings, refinement = build(cfg.calibration), build(cfg.refine)
+    model = run.model(cfg.data.context_steps)
+    export = {name: value for name, value in cfg.sumo.items() if name != "drivers"}
+    types = sumo_types(model.simulator, **export)
+    comparison = None
+    if cfg.compare_run is not None:
+        comparison = Comparison(model=Run.open(cfg.compare_run).model())
+
+    shortest = cfg.min_duration or cfg.data.context_steps * cfg.data.dt
+    drivers = load_drivers(build(cfg.data, min_duration=shortest), settings.on_error)
+    novelty = run.novelty(model.context_steps) if settings.novelty else None
+    job = Job(
+        model=model,
+        refinement=refinement,
+        settings=settings,
+        novelty=novelty,
+        comparison=comparison,
+    )
+    with output.claim(resuming=True):
+        outcome = calibrate_into(output.path, job, drivers.pairs, drivers.skipped)
+        population = Population.read(output.path, model.simulator.prior)
+        write_population(population, output.path, cfg.sumo.drivers, types, settings.seed)
+    print(outcome.text())
+    for reason, count in drivers.drops.items():
+        print(f"  left out: {count} {reason}")
+    if settings.novelty and novelty is None:
+        print("  contexts are longer than the run's: none is compared with its simulations")
+    written = [p.name for p in output.path.iterdir() if p.is_file() and p.name[0] != "."]
+    print(f"written to {output.shown}: {', '.join(sorted(written))}")

@@ -1,0 +1,1 @@
+"""Synthetic recordings: highD-shaped files of congested traffic with known drivers."""

@@ -1,0 +1,5 @@
+"""The one exception that tells a user what to mend."""
+
+
+class InputError(ValueError):
+    """Something the user handed in cannot be used; the message says what and how to mend it."""

@@ -1,0 +1,1 @@
+"""The exact posterior of a driver: its likelihood in small matrices, NUTS, importance sampling."""

@@ -1,0 +1,95 @@
+"""Dropout with cheap random bits in training, and with one fixed mask in a frozen member.
+
+Drawing random numbers is most of what ordinary dropout costs on a CPU. One 64-bit random word
+holds eight 8-bit levels, so the drop probability is rounded to a multiple of 1/256 and the kept
+values are scaled by the exact inverse of the realised keep probability: the expectation is
+unchanged.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from asbc.errors import InputError
+from asbc.utils.random import stream
+
+LEVELS = 256
+
+
+class Dropout(nn.Module):
+    """Random dropout in training, the identity in evaluation, one fixed mask in a member.
+
+    Args:
+        probability: Share of values to drop, in [0, 1); rounded to a multiple of 1/256.
+        features: Size of the last axis, over which a member's fixed mask runs. All other axes
+            (batch, time, parameters) share the mask, so a member is one deterministic network.
+    """
+
+    fixed_levels: Tensor | None
+
+    def __init__(self, probability: float, features: int) -> None:
+        super().__init__()
+        if not 0.0 <= probability < 1.0:
+            raise InputError(f"dropout probability is {probability}, expected a value in [0, 1)")
+        self.features = features
+        self.dropped = min(round(probability * LEVELS), LEVELS - 1)
+        self.scale = LEVELS / (LEVELS - self.dropped)
+        self.register_buffer("fixed_levels", None, persistent=False)
+
+    @property
+    def probability(self) -> float:
+        """The realised drop probability."""
+        return self.dropped / LEVELS
+
+    @property
+    def fixed_mask(self) -> Tensor | None:
+        """A member's scaled mask (features,); None elsewhere."""
+        return None if self.fixed_levels is None else self._mask(self.fixed_levels)
+
+    def fix(self, rng: np.random.Generator) -> None:
+        """Draw the mask that every later pass uses."""
+        levels = rng.integers(0, LEVELS, size=self.features, dtype=np.uint8)
+        self.fixed_levels = torch.from_numpy(levels)
+
+    def levels(self, rows: int, device: torch.device) -> Tensor | None:
+        """Random bytes (rows, features); those below `dropped` mean drop. None: keep all."""
+        if self.fixed_levels is not None:
+            return self.fixed_levels.expand(rows, -1)
+        if not self.training or self.dropped == 0:
+            return None
+        count = rows * self.features
+        words = torch.empty((count + 7) // 8, dtype=torch.int64, device=device)
+        # Without a lower bound `random_` leaves the sign bit at zero.
+        words.random_(torch.iinfo(torch.int64).min, None)
+        return words.view(torch.uint8)[:count].view(rows, self.features)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        levels = self.levels(inputs.numel() // self.features, inputs.device)
+        return inputs if levels is None else inputs * self._mask(levels).view_as(inputs)
+
+    def _mask(self, levels: Tensor) -> Tensor:
+        return (levels >= self.dropped) * self.scale
+
+    def extra_repr(self) -> str:
+        return f"probability={self.probability:.4f}, features={self.features}"
+
+
+def fix_masks(module: nn.Module, key: int) -> None:
+    """Fix every dropout mask inside `module`, each from its own stream of `key`."""
+    for name, part in module.named_modules():
+        if isinstance(part, Dropout):
+            part.fix(stream(key, "dropout", name))
+
+
+def require_fixable(module: object) -> None:
+    """Raise if `module` has dropout of another kind, which no member could hold fixed.
+
+    Such a network would silently lose its uncertainty in the acquisition.
+    """
+    foreign = nn.modules.dropout._DropoutNd
+    for name, part in module.named_modules() if isinstance(module, nn.Module) else ():
+        if isinstance(part, foreign):
+            raise InputError(
+                f"encoder.{name}: {type(part).__name__} cannot be held fixed in a member; use "
+                "asbc.posterior.kernels.dropout.Dropout(probability, features)"
+            )

@@ -1,0 +1,438 @@
+"""A run on disk: opened, claimed, recorded and loaded here, and nowhere else.
+
+A run folder holds everything that evaluation and calibration need: config, weights, the leaders it
+was trained behind and the yardstick for drivers unlike them. Copied to another machine it works
+there, with the training data absent. Opening one imports nothing heavy, so that a command can look
+at its run before it starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from asbc.config import build, require_trusted
+from asbc.errors import InputError
+from asbc.utils.files import locked, remove_leftovers, replacing, write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from asbc.calibration.fit import Fit
+    from asbc.data.pairs import Pairs
+    from asbc.data.source import DataSource
+    from asbc.data.windows import LeaderWindows
+    from asbc.evaluation.results import Evaluation
+    from asbc.posterior import Posterior, PosteriorSamples
+    from asbc.posterior.novelty import Novelty
+    from asbc.simulator import Simulator
+    from asbc.simulator.robust import ContextSimulator
+
+PACKAGES = ("asbc", "torch", "pytorch-lightning", "hydra-core", "nflows", "numpy", "pandas")
+# Overrides that do not make another method: where it ran, how it was logged, which seed.
+INCIDENTAL = (
+    *("seed", "threads", "tags", "ckpt_path", "logger", "callbacks", "debug", "hydra", "data"),
+    "folder",
+)
+# The paper's full method, which tables do not name.
+FULL_METHOD = "joint"
+# What defines the posterior of a context.
+POSTERIOR_SECTIONS = ("model", "residual", "prior")
+POSTERIOR_DATA = ("dt", "context_steps")
+# Sections that become objects when a run is used.
+BUILT = ("data", "robust", "estimator")
+# Drivers behind the yardstick of novelty, and their seed.
+YARDSTICK_DRIVERS, YARDSTICK_SEED = 1000, 0
+
+LAST = "last"  # ckpt_path of a job that may have been started before
+
+
+class Run:
+    """A run folder: what is in it, who may write to it, and the model it holds.
+
+    Args:
+        path: the folder; nothing is read before it is asked for.
+
+    Example:
+        >>> Run("outputs/demo").best.as_posix()
+        'outputs/demo/checkpoints/best.ckpt'
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config_file = self.path / "config.yaml"
+        self.record_file = self.path / "run.json"
+        self.last = self.path / "checkpoints" / "last.ckpt"
+        self.best = self.path / "checkpoints" / "best.ckpt"
+        self.epochs = self.path / "metrics.csv"  # a row per epoch
+        self.rounds = self.path / "rounds.csv"  # a row per round
+        self.leaders_file = self.path / "leaders.pt"
+        self.novelty_file = self.path / "novelty.pt"
+        self.draws = self.path / "posterior.nc"  # of a Bayesian baseline
+        self.evaluation = self.path / "evaluation"
+
+    def __repr__(self) -> str:
+        return f"Run({self.shown!r})"
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """A finished run; a clear error if it is none, unfinished, or of another version.
+
+        Example:
+            >>> Run.open("no/such/run")
+            Traceback (most recent call last):
+            ...
+            asbc.errors.InputError: run=no/such/run: no such folder
+        """
+        run = cls(Path(path).absolute())
+        if not run.path.is_dir():
+            raise InputError(f"run={path}: no such folder")
+        if not run.record_file.is_file() or not run.config_file.is_file():
+            raise InputError(
+                f"run={path}: not a run folder; expected {run.record_file.name} and "
+                f"{run.config_file.name}, as `asbc train` writes them"
+            )
+        if _series(run.version) != _series(version("asbc")):
+            raise InputError(
+                f"run={path}: trained with asbc {run.version}, but this is asbc "
+                f"{version('asbc')}; install asbc {run.version} or train again"
+            )
+        if not run.best.is_file():
+            raise InputError(
+                f"run={path}: no checkpoints/best.ckpt, so no round was finished; continue the "
+                f"run with asbc train ckpt_path={run.shown}/checkpoints/last.ckpt"
+            )
+        require_trusted({name: run.config[name] for name in BUILT}, f"run={path}")
+        return run
+
+    @property
+    def shown(self) -> str:
+        """The path as a user would type it: relative where the folder is below the current one."""
+        here = Path.cwd()
+        return str(self.path.relative_to(here) if self.path.is_relative_to(here) else self.path)
+
+    # What a process that fills the folder does.
+
+    def checkpoint(self, given: str | None) -> str | None:
+        """What `ckpt_path` means here: `last` is this folder's own, if it has one already."""
+        if given == LAST:
+            return str(self.last) if self.last.exists() else None
+        return given
+
+    @contextmanager
+    def claim(self, resuming: bool) -> Iterator[None]:
+        """Hold the folder for this process; refuse one in use, or that holds another run."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path / ".lock") as mine:
+            if not mine:
+                raise InputError(f"{self.shown}: another process is writing to this run")
+            if self.last.exists() and not resuming:
+                raise InputError(
+                    f"{self.shown} already holds a run; continue it with "
+                    f"ckpt_path={self.shown}/checkpoints/last.ckpt or choose another folder"
+                )
+            remove_leftovers(self.path)
+            yield
+
+    def write(self, config_yaml: str, seed: int, overrides: Sequence[str]) -> None:
+        """Save the resolved config and a record of what the run was made with."""
+        write_text(self.config_file, config_yaml)
+        made_with = {
+            "seed": seed,
+            "versions": {name: v for name in PACKAGES if (v := _version(name))},
+            "python": platform.python_version(),
+            "git_commit": git_commit(),
+        }
+        # A resumed run keeps the record of its beginning.
+        known = json.loads(self.record_file.read_text()) if self.last.exists() else {}
+        own = [text for text in overrides if key_of(text) not in ("ckpt_path", "seed", "folder")]
+        content = {**made_with, **known, "overrides": own}
+        write_text(self.record_file, json.dumps(content, indent=2) + "\n")
+
+    def save_leaders(self, windows: LeaderWindows) -> None:
+        """Keep the leader windows that drivers are simulated behind."""
+        save_tensors(windows._asdict(), self.leaders_file)
+
+    def save_novelty(self) -> None:
+        """Keep the yardstick of the trained posterior, which must be there."""
+        save_tensors(vars(self._measure_novelty()), self.novelty_file)
+
+    # What it was made with.
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """Seed, versions, commit and overrides."""
+        return json.loads(self.record_file.read_text())
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved config, plain values."""
+        return yaml.safe_load(self.config_file.read_text())
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.record["seed"]
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Its command line."""
+        return tuple(self.record["overrides"])
+
+    @property
+    def version(self) -> str:
+        """The version of the package that made it."""
+        return self.record.get("versions", {}).get("asbc", "unknown")
+
+    @property
+    def variant(self) -> tuple[str, ...]:
+        """Overrides beyond residual and acquisition that make this run another method."""
+        named = [*INCIDENTAL, "residual", "acquisition"]
+        if "paper" in self.config.get("tags", ()):  # the experiment chose only those two
+            named.append("experiment")
+        return tuple(
+            text
+            for text in self.overrides
+            if key_of(text).split(".")[0].split("/")[0] not in named
+            or key_of(text) == "data.context_steps"
+            or key_of(text).startswith(("residual.", "acquisition."))
+        )
+
+    @property
+    def label(self) -> str:
+        """The paper's name of the method; other acquisitions than the full one are named."""
+        name = f"ASBC-{self.config['residual']['label']}"
+        acquisition = self.config["acquisition"]["name"]
+        return name if acquisition == FULL_METHOD else f"{name}, {acquisition}"
+
+    def differences(self, other: Mapping[str, Any]) -> list[str]:
+        """In what this run and another config describe different posteriors of a context."""
+        mine = self.config
+        pairs = [(name, mine[name], other[name]) for name in POSTERIOR_SECTIONS]
+        pairs += [(f"data.{n}", mine["data"][n], other["data"][n]) for n in POSTERIOR_DATA]
+        return [name for name, ours, theirs in pairs if ours != theirs]
+
+    # What it holds.
+
+    def source(self) -> DataSource:
+        """The data it was trained on."""
+        return build(self.config["data"])
+
+    @cached_property
+    def training(self) -> ContextSimulator:
+        """What its training trajectories were simulated by."""
+        return build(self.config["robust"])
+
+    @property
+    def simulator(self) -> Simulator:
+        """The forward model: law, residual process, kinematics and prior."""
+        return self.training.simulator
+
+    @cached_property
+    def _weights(self) -> dict[str, Any]:
+        return load_tensors(self.best)
+
+    @property
+    def selected_round(self) -> int:
+        """The round whose weights were kept."""
+        return int(self._weights["round"])
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """The trained density q(theta | trajectory)."""
+        estimator = build(self.config["estimator"])
+        try:
+            estimator.on_load_checkpoint(self._weights)
+            estimator.load_state_dict(self._weights["state_dict"])
+        except (RuntimeError, KeyError) as error:
+            raise InputError(
+                f"{self.best}: its weights do not fit the model that this version builds from "
+                f"{self.config_file.name} ({str(error).splitlines()[0]}); train again"
+            ) from error
+        return estimator.posterior.eval()
+
+    def model(self, context_steps: int | None = None) -> Model:
+        """Posterior and simulator together; `context_steps` None for those of the training."""
+        config = self.config
+        return Model(
+            self.posterior,
+            self.simulator,
+            context_steps or config["data"]["context_steps"],
+            config["residual"]["name"],
+            not self.training.exact,
+        )
+
+    def leaders(self, steps: int) -> LeaderWindows | None:
+        """Leaders of its training split, `steps` long; None if it was trained behind shorter."""
+        from asbc.data.windows import LeaderWindows
+
+        windows = LeaderWindows(**load_tensors(self.leaders_file))
+        if steps > windows.leader_speed.shape[1]:
+            return None
+        return windows._replace(leader_speed=windows.leader_speed[:, :steps].contiguous())
+
+    def novelty(self, context_steps: int) -> Novelty | None:
+        """The yardstick for contexts unlike the training's; None for longer contexts than its."""
+        from asbc.posterior.novelty import Novelty
+
+        own = self.config["data"]["context_steps"]
+        if context_steps == own and self.novelty_file.is_file():
+            return Novelty(**load_tensors(self.novelty_file))
+        return self._measure_novelty(context_steps) if context_steps <= own else None
+
+    def _measure_novelty(self, context_steps: int | None = None) -> Novelty:
+        from asbc.posterior.novelty import Novelty
+        from asbc.simulator.robust import simulate_drivers
+
+        windows = self.leaders(context_steps or self.config["data"]["context_steps"])
+        assert windows is not None
+        simulated = simulate_drivers(self.training, windows, YARDSTICK_DRIVERS, YARDSTICK_SEED)
+        return Novelty.fit(self.posterior.encode(simulated.states))
+
+    # What to do with it.
+
+    def calibrate(self, data: pd.DataFrame | str | Path | Pairs, **settings: Any) -> Fit:
+        """A posterior for every driver; see `asbc.calibration.fit.calibrate` for the settings.
+
+        Args:
+            data: a pairs table, a file of one, or pairs.
+            settings: samples, seed, refine, on_error, min_duration.
+        """
+        from asbc.calibration.fit import calibrate
+
+        return calibrate(data, self, **settings)
+
+    def evaluate(
+        self, data: pd.DataFrame | str | Path | Pairs | None = None, **settings: Any
+    ) -> Evaluation:
+        """Scores of 10 s predictions; `.metrics["after_context"]["es_s"]` is one of them.
+
+        Args:
+            data: a pairs table, a file of one, or pairs, all of which are scored; None for the
+                test split of its own data.
+            settings: of `asbc.evaluation.protocol.EvaluationSettings`, e.g. samples=200.
+        """
+        from asbc.evaluation.evaluate import evaluate_run
+
+        return evaluate_run(self, data, **settings)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What calibrates: network, simulator, and the context the network reads.
+
+    Attributes:
+        posterior: q(theta | context).
+        simulator: prior and likelihood that q stands for.
+        context_steps: samples of each pair that the posterior is conditioned on.
+        residual: name of the residual model, e.g. "matern".
+        robust: whether training allowed for drivers unlike the simulator, so that the simulator's
+            likelihood is not what the posterior stands for.
+    """
+
+    posterior: Posterior
+    simulator: Simulator
+    context_steps: int
+    residual: str
+    robust: bool = False
+
+    def contexts(self, pairs: Pairs) -> Tensor:
+        """What the posterior of each pair is conditioned on, (pair, step, 3)."""
+        return pairs.contexts(self.context_steps)
+
+    def sample(self, pairs: Pairs, n: int, seed: int) -> PosteriorSamples:
+        """n draws for each pair; those of an evaluation with the same seed."""
+        from asbc.utils.random import RowStreams, stream
+
+        streams = [stream(seed, "posterior", f"pair {name}") for name in pairs.pair_id]
+        return self.posterior.sample(self.contexts(pairs), n, RowStreams(streams))
+
+    def fingerprint(self) -> str:
+        """A short hash of the weights."""
+        import torch
+
+        # The names of a state dict are those of the estimator that holds the posterior.
+        digest = hashlib.blake2b(digest_size=8)
+        for name, value in sorted(self.posterior.state_dict(prefix="posterior.").items()):
+            digest.update(name.encode())
+            digest.update(value.detach().to(torch.float32).contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def save_tensors(content: Mapping[str, Any], path: str | Path) -> None:
+    """`torch.save` of tensors and plain values that a kill cannot leave half-done."""
+    import torch
+
+    with replacing(path) as partial, partial.open("wb") as file:
+        torch.save(dict(content), file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """What `save_tensors` wrote; a file that is anything else is refused, and never executed."""
+    import torch
+
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; the run was not finished, train again")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, KeyError, EOFError, pickle.UnpicklingError) as error:
+        raise InputError(
+            f"{path}: not a file of weights ({str(error).splitlines()[0]}); copy it again or "
+            "train again"
+        ) from error
+
+
+def key_of(override: str) -> str:
+    """The key of a command-line override.
+
+    Example:
+        >>> key_of("+training.rounds=3")
+        'training.rounds'
+    """
+    return override.partition("=")[0].lstrip("+~")
+
+
+def git_commit() -> str | None:
+    """The commit of the source tree, with '+' where files differ from it; None outside git."""
+    here = Path(__file__).parent
+    try:
+        commit = _git(here, "rev-parse", "HEAD")
+        return commit + (
+            "+" if _git(here, "status", "--porcelain", "--untracked-files=no") else ""
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _series(text: str) -> list[str]:
+    return text.split(".")[:2]

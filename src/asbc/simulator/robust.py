@@ -1,0 +1,161 @@
+"""Trajectories as a posterior is trained on: the simulator's own, or made unlike it on purpose."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asbc.data.windows import LeaderWindows
+from asbc.errors import InputError
+from asbc.simulator.prior import Prior
+from asbc.simulator.simulator import Rollout, Simulator
+from asbc.utils.random import standard_normal, stream, uniform
+
+# Errors of measurement are between this share of their size and all of it, log-uniformly.
+SMALLEST_NOISE = 0.01
+
+
+class ContextSimulator:
+    """The simulator seen through what it leaves out.
+
+    Real drivers do not keep to one theta, and recordings have errors. A posterior trained on
+    perfect contexts takes both for information about the driver, and is too sure. Here the law's
+    parameters during a context may be a neighbour of the driver's own, the residual's may move on
+    after it (calm now, busy later), and the context may carry measurement errors (as in noisy
+    NPE). With all four sizes at zero this is the simulator itself.
+
+    Args:
+        simulator: the forward model.
+        drift: standard deviation of the law's log parameters during a context, about those to
+            infer.
+        residual_drift: standard deviation of the residual's log parameters to infer, about those
+            during the context.
+        gap_noise: standard deviation of errors of the gap, independent from step to step (m). How
+            good a recording is, is not known: each trajectory has between 1 and 100% of it.
+        speed_noise: the same for the speeds of follower and leader (m/s).
+    """
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        drift: float = 0.0,
+        residual_drift: float = 0.0,
+        gap_noise: float = 0.0,
+        speed_noise: float = 0.0,
+    ) -> None:
+        self.sizes = {
+            "drift": drift,
+            "residual_drift": residual_drift,
+            "gap_noise": gap_noise,
+            "speed_noise": speed_noise,
+        }
+        for name, value in self.sizes.items():
+            if not 0 <= value < float("inf"):
+                raise InputError(f"robust.{name}={value}; expected a number of at least 0")
+        self.simulator = simulator
+        self._law = len(simulator.law.parameters)
+        self._log_box = (simulator.prior.low.double().log(), simulator.prior.high.double().log())
+
+    @property
+    def exact(self) -> bool:
+        """Whether contexts are the simulator's own."""
+        return not any(self.sizes.values())
+
+    @property
+    def prior(self) -> Prior:
+        """The simulator's prior: what drifts or is measured wrongly does not change it."""
+        return self.simulator.prior
+
+    def later(self, theta: Tensor, rng: np.random.Generator) -> Tensor:
+        """The parameters (batch, dim) to infer from a context that theta was drawn for."""
+        law, residual = theta[:, : self._law], theta[:, self._law :]
+        moved = self._move(residual, self.sizes["residual_drift"], slice(self._law, None), rng)
+        return torch.cat([law, moved], dim=1)
+
+    def rollout(
+        self,
+        theta: Tensor,
+        leader_speed: Tensor,
+        gap: Tensor,
+        speed: Tensor,
+        rng: np.random.Generator,
+        check: bool = True,
+    ) -> Rollout:
+        """As `Simulator.rollout`, of a driver about theta and with errors of measurement."""
+        law, residual = theta[:, : self._law], theta[:, self._law :]
+        driven = self._move(law, self.sizes["drift"], slice(0, self._law), rng)
+        theta = torch.cat([driven, residual], dim=1)
+        rollout = self.simulator.rollout(theta, leader_speed, gap, speed, rng, check=check)
+        if self.sizes["gap_noise"] or self.sizes["speed_noise"]:
+            rollout = self._measure(rollout, rng)
+        return rollout
+
+    def _move(
+        self, theta: Tensor, size: float, columns: slice, rng: np.random.Generator
+    ) -> Tensor:
+        """Log-normal about theta, truncated to the prior's box."""
+        if not size:
+            return theta
+        log_theta = theta.double().log()
+        low, high = (
+            torch.special.ndtr((bound[columns] - log_theta) / size) for bound in self._log_box
+        )
+        quantile = low + (high - low) * uniform(rng, *theta.shape, dtype=torch.float64)
+        moved = torch.exp(log_theta + size * torch.special.ndtri(quantile)).to(theta.dtype)
+        # Rounding may lead out of the box.
+        return moved.clamp(self.prior.low[columns], self.prior.high[columns])
+
+    def _measure(self, rollout: Rollout, rng: np.random.Generator) -> Rollout:
+        errors = standard_normal(rng, *rollout.gap.shape, 3, dtype=rollout.gap.dtype)
+        errors *= SMALLEST_NOISE ** uniform(rng, len(errors), 1, 1, dtype=errors.dtype)
+        gap, own, leader = errors.unbind(-1)
+        own, leader = self.sizes["speed_noise"] * own, self.sizes["speed_noise"] * leader
+        # A recording has no gap or speed below zero either.
+        speed = (rollout.speed + own).clamp_min(0)
+        leader = (rollout.speed - rollout.approach_rate + leader).clamp_min(0)
+        return rollout._replace(
+            gap=(rollout.gap + self.sizes["gap_noise"] * gap).clamp_min(0),
+            speed=speed,
+            approach_rate=speed - leader,
+        )
+
+
+# Batches of simulated drivers tried before giving up on drivers without a collision.
+MAX_BATCHES = 20
+
+
+class SimulatedDrivers(NamedTuple):
+    """Drivers from the prior, with the trajectory each produced."""
+
+    theta: Tensor  # (driver, dim)
+    states: Tensor  # (driver, steps, 3)
+
+
+def simulate_drivers(
+    simulator: Simulator | ContextSimulator, windows: LeaderWindows, count: int, seed: int
+) -> SimulatedDrivers:
+    """`count` drivers from the prior behind random leader windows, none of which collided.
+
+    As in training, a collision replaces driver and window together: whether a trajectory collides
+    is a function of the trajectory, so p(theta | x) stays what it was.
+    """
+    theta, states, found = [], [], 0
+    for batch in range(MAX_BATCHES):
+        rng = stream(seed, "simulated drivers", batch)
+        candidate = simulator.prior.sample(count, rng)
+        window = windows.take(torch.from_numpy(rng.integers(len(windows.gap), size=count)))
+        rollout = simulator.rollout(
+            candidate, window.leader_speed, window.gap, window.speed, rng, check=False
+        )
+        if isinstance(simulator, ContextSimulator):
+            candidate = simulator.later(candidate, rng)
+        theta.append(candidate[~rollout.collided])
+        states.append(rollout.states[~rollout.collided])
+        found += len(theta[-1])
+        if found >= count:
+            return SimulatedDrivers(torch.cat(theta)[:count], torch.cat(states)[:count])
+    raise InputError(
+        f"only {found} of {count * MAX_BATCHES} simulated drivers did not collide; "
+        "check the data's gaps and speeds, or set evaluation.simulated_drivers=0"
+    )

@@ -1,1 +1,0 @@
-"""Many runs as one study: what to run, what is done already, what is left."""

@@ -1,0 +1,274 @@
+"""The active loop as a callback: it closes rounds, asks for new simulations and stops the fit."""
+
+import csv
+import io
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from asbc.errors import InputError
+from asbc.posterior.estimator import PosteriorEstimator
+from asbc.run import Run, save_tensors
+from asbc.training.datamodule import SimulationDataModule
+from asbc.training.settings import LoopSettings
+from asbc.utils.files import write_text
+from asbc.utils.random import key
+
+Row = dict[str, float]
+
+
+def write_table(path: str | Path, rows: Sequence[Row]) -> None:
+    """Write rows under the union of their columns, in order of first appearance; atomically."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(Path(path), text.getvalue())
+
+
+@dataclass
+class Patience:
+    """Counts how long a loss has not improved.
+
+    Example:
+        >>> rule = Patience(patience=2)
+        >>> [rule.update(loss) for loss in (3.0, 2.0, 2.0, 2.5)]
+        [True, True, False, False]
+        >>> rule.exhausted, rule.best, rule.best_index
+        (True, 2.0, 1)
+    """
+
+    patience: int
+    min_delta: float = 0.0
+    best: float = math.inf
+    best_index: int = -1
+    updates: int = 0
+
+    def update(self, loss: float) -> bool:
+        """Note the next loss; True if it is lower than the best by more than `min_delta`."""
+        improved = loss < self.best - self.min_delta  # never for NaN
+        if improved:
+            self.best, self.best_index = loss, self.updates
+        self.updates += 1
+        return improved
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the last `patience` losses brought no improvement."""
+        return self.updates - 1 - self.best_index >= self.patience
+
+    def state_dict(self) -> dict[str, float]:
+        """Plain values."""
+        return asdict(self)
+
+
+log = logging.getLogger(__name__)
+
+Weights = dict[str, Tensor]
+
+
+@runtime_checkable
+class RoundObserver(Protocol):
+    """A callback that measures the posterior whenever a round is closed."""
+
+    def on_round_end(self, estimator: PosteriorEstimator, round: int) -> Row: ...
+
+
+class RoundCallback(pl.Callback):
+    """Runs the rounds of the active loop inside one `Trainer.fit`.
+
+    A round ends when the hold-out loss has not improved for `patience` epochs, or after
+    `max_epochs`. It then goes back to the weights of its best epoch; these propose and score the
+    next round's candidates and are where its training starts, with a fresh optimiser: the moments
+    that Adam gathered on the old buffer, past those weights, describe neither. The loop ends after
+    `rounds` active rounds, or once `patience_rounds` rounds brought no improvement and at least
+    `min_rounds` are done. The weights of the best round are restored and saved.
+
+    All state is in `state_dict` and all randomness is keyed, so a resumed run repeats exactly what
+    an uninterrupted one does.
+
+    Args:
+        settings: budget and stopping rules.
+        seed: the run's seed.
+        run: where its tables and the best round's weights go.
+    """
+
+    def __init__(self, settings: LoopSettings, seed: int, run: Run) -> None:
+        self.settings = settings
+        self.seed = seed
+        self.run = run
+        self.round = 0
+        self.epoch = 0  # within the round
+        self.finished = False
+        self.epochs_rule = Patience(settings.patience)
+        self.rounds_rule = Patience(settings.patience_rounds, settings.min_delta_rounds)
+        self.round_weights: Weights = {}  # of the round's best epoch so far
+        self.best_weights: Weights = {}  # of the best round so far
+        self.design: Row = {}  # how this round's simulations were chosen
+        self.epoch_rows: list[Row] = []
+        self.round_rows: list[Row] = []
+        self.train_seconds = 0.0
+        self._epoch_start = 0.0
+
+    @property
+    def best_loss(self) -> float:
+        """Hold-out loss of the best round; infinite before any round is closed."""
+        return self.rounds_rule.best
+
+    @property
+    def best_round(self) -> int:
+        """The round whose weights are kept; -1 before any round is closed."""
+        return self.rounds_rule.best_index
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Simulate the warm-up unless a checkpoint brought simulations; stop a finished run."""
+        data, estimator = parts(trainer)
+        if self.finished:
+            trainer.should_stop = True
+        elif self.epoch_rows and not len(data.buffer):
+            raise InputError("the checkpoint has no simulation buffer; it cannot be resumed")
+        elif not len(data.buffer):
+            self.design = data.warm_up()
+            content = data.buffer.content
+            estimator.posterior.set_scaling(content.theta, content.states)
+            self.round_weights = copy_weights(estimator)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Key this epoch's dropout and batch order."""
+        data, _ = parts(trainer)
+        torch.manual_seed(key(self.seed, "dropout", self.round, self.epoch))
+        data.order_key = key(self.seed, "batches", self.round, self.epoch)
+        self._epoch_start = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Note the epoch, and close the round if it is over."""
+        data, estimator = parts(trainer)
+        self.train_seconds += time.perf_counter() - self._epoch_start
+        loss = float(trainer.callback_metrics["val/loss"])
+        self.epoch_rows.append(
+            {
+                "step": trainer.global_step,
+                "round": self.round,
+                "epoch": self.epoch,
+                "train/loss": float(trainer.callback_metrics["train/loss"]),
+                "val/loss": loss,
+                "simulations": data.simulations,
+            }
+        )
+        if self.epochs_rule.update(loss):
+            self.round_weights = copy_weights(estimator)
+        self.epoch += 1
+        diverged = not math.isfinite(loss)
+        if diverged:
+            log.warning("round %d: hold-out loss is %s; the round ends here", self.round, loss)
+        if diverged or self.epochs_rule.exhausted or self.epoch >= self.settings.max_epochs:
+            self._close_round(trainer)
+        write_table(self.run.epochs, self.epoch_rows)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leave the best round's weights in the model."""
+        if self.best_weights:
+            pl_module.load_state_dict(self.best_weights)
+
+    def _close_round(self, trainer: pl.Trainer) -> None:
+        data, estimator = parts(trainer)
+        if not math.isfinite(self.epochs_rule.best) and not self.best_weights:
+            raise InputError(
+                "training diverged in the warm-up: no epoch had a finite hold-out loss; lower "
+                "estimator.learning_rate or check the data"
+            )
+        estimator.load_state_dict(self.round_weights)
+        self._note_round(trainer, estimator)
+        if self.rounds_rule.update(self.epochs_rule.best):
+            self.best_weights = self.round_weights
+            self._save_best(estimator)
+        if self.round >= self.settings.rounds or self._saturated():
+            self.finished = trainer.should_stop = True
+            return
+        self.round, self.epoch, self.train_seconds = self.round + 1, 0, 0.0
+        self.epochs_rule = Patience(self.settings.patience)
+        self.design = data.acquire(self.round, estimator.posterior)
+        self._renew_optimizers(trainer)
+
+    def _renew_optimizers(self, trainer: pl.Trainer) -> None:
+        for optimizer in trainer.optimizers:
+            optimizer.state.clear()
+
+    def _saturated(self) -> bool:
+        return self.round >= self.settings.min_rounds and self.rounds_rule.exhausted
+
+    def _note_round(self, trainer: pl.Trainer, estimator: PosteriorEstimator) -> None:
+        row: Row = {
+            "round": self.round,
+            "loss": self.epochs_rule.best,
+            "epochs": self.epoch,
+            "best_epoch": self.epochs_rule.best_index,
+            **self.design,
+            "seconds_train": self.train_seconds,
+        }
+        for observer in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(observer, RoundObserver):
+                row |= observer.on_round_end(estimator, self.round)
+        self.round_rows.append(row)
+        write_table(self.run.rounds, self.round_rows)
+        for logger in trainer.loggers:
+            metrics = {f"round/{name}": value for name, value in row.items()}
+            logger.log_metrics(metrics, step=trainer.global_step)
+        log.info(
+            "round %d: hold-out loss %.4f after %d epochs, %d simulations, %.0f s training",
+            *(self.round, row["loss"], self.epoch, row["simulations"], self.train_seconds),
+        )
+
+    def _save_best(self, estimator: PosteriorEstimator) -> None:
+        content = {
+            "state_dict": self.best_weights,
+            "hyper_parameters": dict(estimator.hparams),
+            "pytorch-lightning_version": pl.__version__,
+            "round": self.best_round,
+            "loss": self.best_loss,
+        }
+        save_tensors(content, self.run.best)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a resumed run needs to go on."""
+        return {name: getattr(self, name) for name in _STATE} | {
+            name: getattr(self, name).state_dict() for name in _RULES
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` saved."""
+        for name in _STATE:
+            setattr(self, name, state_dict[name])
+        for name in _RULES:
+            # Counters come from the checkpoint, the limits from the present settings.
+            rule = getattr(self, name)
+            counters = {k: v for k, v in state_dict[name].items() if k in _COUNTERS}
+            setattr(self, name, Patience(rule.patience, rule.min_delta, **counters))
+
+
+_STATE = (
+    *("round", "epoch", "finished", "round_weights", "best_weights", "design"),
+    *("epoch_rows", "round_rows", "train_seconds"),
+)
+_RULES = ("epochs_rule", "rounds_rule")
+_COUNTERS = ("best", "best_index", "updates")
+
+
+def copy_weights(module: torch.nn.Module) -> Weights:
+    """A detached copy of all parameters and buffers."""
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def parts(trainer: pl.Trainer) -> tuple[SimulationDataModule, PosteriorEstimator]:
+    """The trainer's own data module and estimator."""
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    return cast(SimulationDataModule, data), cast(PosteriorEstimator, trainer.lightning_module)

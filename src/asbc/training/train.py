@@ -1,0 +1,164 @@
+"""A training run from its config to a fitted posterior on disk."""
+
+import logging
+import secrets
+import warnings
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytorch_lightning as pl
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from asbc.arguments import override_text
+from asbc.config import build, compose
+from asbc.data.pairs import Pairs
+from asbc.data.summary import write_summary
+from asbc.design.proposal import DesignSpace
+from asbc.errors import InputError
+from asbc.posterior.estimator import PosteriorEstimator
+from asbc.run import Run
+from asbc.training.callbacks import AtomicCheckpointIO, ResumeCheckpoint
+from asbc.training.datamodule import SimulationDataModule
+from asbc.training.loggers import announce, close_wandb, show_config
+from asbc.training.loop import RoundCallback
+from asbc.training.settings import loop_settings
+from asbc.utils.random import key, stream
+
+
+def train(
+    data: pd.DataFrame | str | Path | None = None,
+    folder: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **choices: Any,
+) -> Run:
+    """Train a posterior estimator; what `asbc train` does, from Python.
+
+    Args:
+        data: a pairs table or a file of one; None for the embedded recordings, or whatever
+            `choices` say, e.g. data="highd" with overrides {"data.root": DIR}.
+        folder: the run folder; None for a new one below outputs/.
+        overrides: settings by their dotted names, e.g. {"training.rounds": 2}.
+        choices: config groups and top-level settings, e.g. experiment="robust_stream",
+            residual="matern", seed=1.
+
+    Returns:
+        The finished run, as `Run.open` gives it.
+
+    Example:
+        >>> train("pairs.csv", experiment="smoke", residual="matern")  # doctest: +SKIP
+        Run('outputs/2026-11-18/10-00-00-000000')
+    """
+    path = Path(folder or f"outputs/{datetime.now():%Y-%m-%d/%H-%M-%S-%f}").absolute()
+    given = dict(choices)
+    if data is not None:
+        given |= {"data": "pairs", "data.path": str(_as_file(data, path).absolute())}
+    texts = [f"{k}={override_text(v)}" for k, v in {**given, **(overrides or {})}.items()]
+    cfg = compose("train", [*texts, f"folder={override_text(str(path))}"])
+    loop = train_run(cfg, texts)
+    if loop.best_round < 0:
+        raise InputError(f"{path}: no round was finished, so there is no model")
+    return Run.open(path)
+
+
+def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
+    """Build everything from the config, run the loop and leave a run folder at `cfg.folder`.
+
+    Args:
+        cfg: of conf/train.yaml.
+        overrides: what was typed to get it, for the record.
+
+    Returns:
+        The loop, which knows the best round, its loss and the tables.
+    """
+    _quiet_lightning()
+    cfg.seed = secrets.randbelow(2**31) if cfg.seed is None else cfg.seed
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    acquisition = build(cfg.acquisition, _convert_="all")
+    settings = loop_settings(config, acquisition)
+    show_config(config)
+    run = Run(cfg.folder)
+    checkpoint = run.checkpoint(cfg.ckpt_path)
+    with run.claim(resuming=checkpoint is not None):
+        saved = OmegaConf.merge(cfg, {"ckpt_path": None, "folder": None})
+        run.write(OmegaConf.to_yaml(saved, resolve=True), cfg.seed, overrides)
+        torch.set_num_threads(cfg.threads)
+        splits = build(cfg.data).splits()
+        if checkpoint is None:
+            write_summary(splits, run.path)
+        simulator = build(cfg.robust)
+        torch.manual_seed(key(cfg.seed, "weights"))
+        estimator = build(cfg.estimator)
+        bank = build(cfg.bank)(splits.train)
+        run.save_leaders(bank.real)
+        subset = observed_subset(
+            splits.train, cfg.data.context_steps, acquisition.subset_size, cfg.seed
+        )
+        data = SimulationDataModule(
+            DesignSpace(simulator.prior, bank, subset, cfg.seed),
+            simulator,
+            acquisition,
+            settings,
+        )
+        loop = build(cfg.loop)(settings=settings, seed=cfg.seed, run=run)
+        trainer = build(
+            cfg.trainer,
+            callbacks=[loop, ResumeCheckpoint(run.last), *map(build, cfg.callbacks.values())],
+            logger=[build(logger) for logger in cfg.logger.values()] or False,
+            plugins=[AtomicCheckpointIO()],
+        )
+        announce(trainer.loggers, config)
+        _fit(trainer, estimator, data, checkpoint, run)
+        if loop.finished:
+            run.save_novelty()
+    return loop
+
+
+def observed_subset(train: Pairs, context_steps: int, size: int, seed: int) -> Tensor:
+    """X_sub: contexts (size, steps, 3) of training pairs drawn once, without replacement."""
+    chosen = stream(seed, "observed-subset").permutation(len(train))[:size]
+    return train.select(chosen).contexts(context_steps)
+
+
+def last_words(run: Run, loop: RoundCallback) -> str:
+    """What the user sees at the end: the run folder, the result and the next command."""
+    if loop.best_round < 0:
+        return f"run folder: {run.shown}\nno round was finished, so there is no model"
+    return (
+        f"run folder: {run.shown}\n"
+        f"best round {loop.best_round}, hold-out loss {loop.best_loss:.4f}\n"
+        f"next: asbc evaluate run={run.shown}"
+    )
+
+
+def _fit(
+    trainer: pl.Trainer,
+    estimator: PosteriorEstimator,
+    data: SimulationDataModule,
+    checkpoint: str | None,
+    run: Run,
+) -> None:
+    """Run the loop, from the checkpoint if there is one, to the best weights."""
+    try:
+        trainer.fit(estimator, datamodule=data, ckpt_path=checkpoint)
+    finally:
+        close_wandb(trainer.loggers, run)
+
+
+def _as_file(data: pd.DataFrame | str | Path, folder: Path) -> Path:
+    """A file that holds the table; one of the run's own for a table in memory."""
+    if not isinstance(data, pd.DataFrame):
+        return Path(data)
+    folder.mkdir(parents=True, exist_ok=True)
+    data.to_parquet(folder / "pairs.parquet", index=False)
+    return folder / "pairs.parquet"
+
+
+def _quiet_lightning() -> None:
+    """Silence Lightning's notes on devices and loading, which tell the user nothing here."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*")
