@@ -15,9 +15,8 @@ import yaml
 from hydra.utils import instantiate
 
 from asbc.baselines.unpooled import compare_runs
-from asbc.evaluation.results import PROTOCOLS
+from asbc.evaluation.results import PROTOCOL_TITLES, PROTOCOLS
 from asbc.reporting.collect import EvaluatedRun, find_runs, require_comparable, with_suffixes
-from asbc.reporting.run_report import PROTOCOL_TITLES
 from asbc.reporting.run_tables import METRICS
 from asbc.reporting.study_tables import over_seeds, score_table, table_one
 from asbc.reporting.text_tables import TextTable, number

@@ -98,7 +98,8 @@ class RunInfo:
         return asdict(self)
 
 
-PROTOCOLS = ("all_windows", "after_context")
+PROTOCOL_TITLES = {"all_windows": "all windows", "after_context": "after the context"}
+PROTOCOLS = tuple(PROTOCOL_TITLES)
 # Files of an evaluation.
 METRICS, WINDOWS, CASES = "metrics.json", "windows.parquet", "cases.npz"
 

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from asbc.data.summary import DataSummary
-from asbc.evaluation.results import Evaluation, pair_ranking, write_evaluation
+from asbc.evaluation.results import PROTOCOL_TITLES, Evaluation, pair_ranking, write_evaluation
 from asbc.reporting.figures.case_study import case_study
 from asbc.reporting.figures.convergence import Rounds, convergence
 from asbc.reporting.figures.errors import error_distributions
@@ -32,8 +32,6 @@ from asbc.reporting.run_tables import (
     posterior_tables,
     settings_table,
 )
-
-PROTOCOL_TITLES = {"all_windows": "all windows", "after_context": "after the context"}
 
 
 def main_protocol(windows: pd.DataFrame) -> str:

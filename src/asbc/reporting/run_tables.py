@@ -7,7 +7,7 @@ from typing import Any
 
 from asbc.data.summary import QUANTITIES, DataSummary
 from asbc.evaluation.driving import MEASURES
-from asbc.reporting.run_report import PROTOCOL_TITLES
+from asbc.evaluation.results import PROTOCOL_TITLES
 from asbc.reporting.text_tables import TextTable, number
 
 METRICS = ("rmse_s", "rmse_v", "rmse_a", "es_s", "es_v", "es_a")

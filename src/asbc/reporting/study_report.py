@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from asbc.errors import InputError
-from asbc.evaluation.results import PROTOCOLS, pair_ranking
+from asbc.evaluation.results import PROTOCOL_TITLES, PROTOCOLS, pair_ranking
 from asbc.reporting.collect import (
     EvaluatedRun,
     group_comparable,
@@ -20,7 +20,6 @@ from asbc.reporting.figures.convergence import convergence
 from asbc.reporting.figures.errors import error_distributions
 from asbc.reporting.figures.style import save_figure
 from asbc.reporting.html import Page, Picture, Section, write_page
-from asbc.reporting.run_report import PROTOCOL_TITLES
 from asbc.reporting.run_tables import NOTE
 from asbc.reporting.study_tables import (
     CONTEXT,
