@@ -1,9 +1,7 @@
-"""Tiny training runs, shared by the tests of the loop and of the entry points."""
+"""Tiny training runs, shared by the tests of the loop and of the commands."""
 
-import importlib.util
 import multiprocessing
 import os
-import runpy
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -66,43 +62,60 @@ def tiny_stream(tiny) -> list[str]:
 
 
 @pytest.fixture
-def train_here(monkeypatch) -> Callable[[Sequence[str], Path], float]:
-    """Run train.py in this process, as Hydra would with these overrides, into a folder."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.hydra_config import HydraConfig
-
+def no_trajectory_plot(monkeypatch) -> None:
+    """Leave out the picture of the data, which is slow and tested elsewhere."""
     from asbc.data import summary
 
-    monkeypatch.setattr(summary, "plot_trajectories", lambda *_: None)  # slow; tested elsewhere
-    spec = importlib.util.spec_from_file_location("train", ROOT / "train.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    monkeypatch.setattr(summary, "plot_trajectories", lambda *_: None)
+
+
+@pytest.fixture
+def train_here(no_trajectory_plot) -> Callable[[Sequence[str], Path], float]:
+    """Train in this process with these overrides into a folder; returns the best loss."""
+    from asbc.config import compose
+    from asbc.training.train import train_run
 
     def run(overrides: Sequence[str], folder: Path) -> float:
-        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-            cfg = compose(
-                "train",
-                [*overrides, f"hydra.runtime.output_dir={folder}"],
-                return_hydra_config=True,
-            )
-        monkeypatch.setattr(HydraConfig.instance(), "cfg", cfg)
-        return module.main(cfg)
+        return train_run(compose("train", [*overrides, f"folder={folder}"]), overrides).best_loss
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(tiny, tmp_path_factory) -> Callable[..., Path]:
+    """Run folders of tiny trainings, each made once in a session: `trained("residual=matern")`.
+
+    They are shared: copy one before changing anything in it.
+    """
+    from asbc.config import compose
+    from asbc.training.train import train_run
+
+    runs: dict[tuple[str, ...], Path] = {}
+
+    def run(*overrides: str) -> Path:
+        if overrides not in runs:
+            folder = tmp_path_factory.mktemp("trained") / "run"
+            given = [*tiny, *overrides]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("asbc.data.summary.plot_trajectories", lambda *_: None)
+                train_run(compose("train", [*given, f"folder={folder}"]), given)
+            runs[overrides] = folder
+        return runs[overrides]
 
     return run
 
 
 @pytest.fixture
-def run_script(tmp_path, monkeypatch) -> Callable[..., int]:
-    """Run an entry point as its own process, with its command line; returns the exit code.
+def run_command(tmp_path, no_trajectory_plot) -> Callable[..., int]:
+    """Run a command as a process of its own, with its command line; returns the exit code.
 
     The process is a fork of this one: it need not import torch and Lightning again.
     """
-    from asbc.data import summary
-
-    monkeypatch.setattr(summary, "plot_trajectories", lambda *_: None)  # slow; tested elsewhere
+    import asbc.training.train  # noqa: F401
+    from asbc.commands import start
 
     def run(
-        script: str,
+        name: str,
         arguments: Sequence[str],
         prepare: Callable[[], None] | None = None,
         log: Path | None = None,
@@ -115,13 +128,12 @@ def run_script(tmp_path, monkeypatch) -> Callable[..., int]:
             os.chdir(tmp_path)
             if prepare is not None:
                 prepare()
-            sys.argv = [script, *arguments]
-            runpy.run_path(str(ROOT / script), run_name="__main__")
+            start(name, arguments)
 
         process = multiprocessing.get_context("fork").Process(target=child)
         process.start()
         process.join(timeout=300)
-        assert process.exitcode is not None, f"{script} did not end"
+        assert process.exitcode is not None, f"{name} did not end"
         return process.exitcode
 
     return run

@@ -25,14 +25,14 @@ RUNS: dict[str, Path] = {}
 
 
 @pytest.fixture
-def trained(run_script, tiny, tmp_path_factory) -> Callable[[str], Path]:
+def trained(run_command, tiny, tmp_path_factory) -> Callable[[str], Path]:
     """A run of train.py for a residual model, each made once."""
 
     def run(residual: str = "gaussian") -> Path:
         if residual not in RUNS:
             folder = tmp_path_factory.mktemp("trained") / residual
             overrides = [*tiny, f"residual={residual}", "transform=bounded", "training.rounds=0"]
-            assert run_script("train.py", [*overrides, f"hydra.run.dir={folder}"]) == 0
+            assert run_command("train", [*overrides, f"hydra.run.dir={folder}"]) == 0
             RUNS[residual] = folder
         return RUNS[residual]
 
@@ -40,14 +40,14 @@ def trained(run_script, tiny, tmp_path_factory) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def calibrate(run_script, tmp_path, monkeypatch) -> Callable[..., tuple[int, str]]:
+def calibrate(run_command, tmp_path, monkeypatch) -> Callable[..., tuple[int, str]]:
     """Run calibrate.py without its figure; returns its exit code and everything it printed."""
     monkeypatch.setattr("asbc.population.outputs.save_figure", lambda *_: None)
 
     def run(*arguments: str, prepare: Callable[[], None] | None = None) -> tuple[int, str]:
         log = tmp_path / "calibrate.log"
         log.unlink(missing_ok=True)
-        code = run_script("calibrate.py", [*FAST, *arguments], prepare, log)
+        code = run_command("calibrate", [*FAST, *arguments], prepare, log)
         return code, log.read_text()
 
     return run

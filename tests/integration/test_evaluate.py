@@ -22,17 +22,17 @@ TRAINED: dict[str, Path] = {}
 
 
 @pytest.fixture
-def trained(run_script, tiny, tmp_path_factory) -> Path:
+def trained(run_command, tiny, tmp_path_factory) -> Path:
     """A run of train.py, made once."""
     if "run" not in TRAINED:
         folder = tmp_path_factory.mktemp("trained") / "run"
-        assert run_script("train.py", [*tiny, f"hydra.run.dir={folder}"]) == 0
+        assert run_command("train", [*tiny, f"hydra.run.dir={folder}"]) == 0
         TRAINED["run"] = folder
     return TRAINED["run"]
 
 
 @pytest.fixture
-def evaluate(run_script, tmp_path, monkeypatch) -> Callable[..., tuple[int, str]]:
+def evaluate(run_command, tmp_path, monkeypatch) -> Callable[..., tuple[int, str]]:
     """Run evaluate.py without its figures; returns its exit code and everything it printed."""
     # Drawing is slow and tested elsewhere.
     monkeypatch.setattr("asbc.reporting.run_report.all_pictures", lambda *_: [])
@@ -40,7 +40,7 @@ def evaluate(run_script, tmp_path, monkeypatch) -> Callable[..., tuple[int, str]
     def run(*arguments: str) -> tuple[int, str]:
         log = tmp_path / "evaluate.log"
         log.unlink(missing_ok=True)
-        code = run_script("evaluate.py", [*FAST, *arguments], log=log)
+        code = run_command("evaluate", [*FAST, *arguments], log=log)
         return code, log.read_text()
 
     return run
@@ -171,16 +171,16 @@ def test_data_that_cannot_be_used_are_refused(trained, evaluate, tiny_pairs, tmp
     assert code != 0 and "set data.dt=0.2" in text
 
 
-def test_report_over_the_run(trained, evaluate, run_script, tmp_path, monkeypatch) -> None:
+def test_report_over_the_run(trained, evaluate, run_command, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("asbc.reporting.study_report._figures", lambda *_: [])
     code, text = evaluate(f"run={trained}")
     assert code == 0, text
     log = tmp_path / "report.log"
     arguments = [f"runs={trained.parent}/*", f"output={tmp_path / 'report'}"]
-    assert run_script("report.py", arguments, log=log) == 0, log.read_text()
+    assert run_command("report", arguments, log=log) == 0, log.read_text()
     table = pd.read_csv(tmp_path / "report" / "table1.csv")
     expected = read(trained / "evaluation")["all_windows"]
     assert table["rmse_s_mean"].item() == pytest.approx(expected["rmse_s"])
     assert "ASBC-Gaussian" in log.read_text()
-    assert run_script("report.py", ["runs=/nowhere/*"], log=log) != 0
+    assert run_command("report", ["runs=/nowhere/*"], log=log) != 0
     assert "nothing matches" in log.read_text()

@@ -24,11 +24,11 @@ def basic_results() -> dict[str, bytes]:
 
 
 @pytest.fixture
-def basic(basic_results, run_script, tiny, tmp_path) -> dict[str, bytes]:
+def basic(basic_results, run_command, tiny, tmp_path) -> dict[str, bytes]:
     """What the two jobs give one after the other, in one process."""
     if not basic_results:
         sweep = tmp_path / "basic"
-        assert run_script("train.py", ["-m", *tiny, *JOBS, TWO, f"hydra.sweep.dir={sweep}"]) == 0
+        assert run_command("train", ["-m", *tiny, *JOBS, TWO, f"hydra.sweep.dir={sweep}"]) == 0
         basic_results |= results(sweep)
     return basic_results
 
@@ -71,20 +71,20 @@ def test_parallel_launchers_give_the_same_results(launcher, sweep_with, basic, t
     assert results(tmp_path / "sweep") == basic
 
 
-def test_an_interrupted_sweep_goes_on_where_it_was(run_script, tiny, tmp_path):
+def test_an_interrupted_sweep_goes_on_where_it_was(run_command, tiny, tmp_path):
     sweep = tmp_path / "sweep"
     arguments = ["-m", *tiny, *JOBS, f"hydra.sweep.dir={sweep}", "ckpt_path=last"]
-    assert run_script("train.py", [*arguments, "seed=0"]) == 0
+    assert run_command("train", [*arguments, "seed=0"]) == 0
     before = (sweep / "seed0" / "checkpoints" / "last.ckpt").stat().st_mtime_ns
     log = tmp_path / "log"
-    assert run_script("train.py", [*arguments, TWO], log=log) == 0, log.read_text()
+    assert run_command("train", [*arguments, TWO], log=log) == 0, log.read_text()
     assert sorted(results(sweep)) == ["seed0", "seed1"]
     assert (sweep / "seed0" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
 
 
-def test_jobs_without_a_folder_of_their_own_are_refused(run_script, tiny, tmp_path):
+def test_jobs_without_a_folder_of_their_own_are_refused(run_command, tiny, tmp_path):
     sweep, log = tmp_path / "sweep", tmp_path / "log"
     arguments = ["-m", *tiny, TWO, "training.rounds=0", "hydra.sweep.subdir=same"]
-    assert run_script("train.py", [*arguments, f"hydra.sweep.dir={sweep}"], log=log) != 0
+    assert run_command("train", [*arguments, f"hydra.sweep.dir={sweep}"], log=log) != 0
     assert "already holds a run" in log.read_text()
     assert "seed: 0" in (sweep / "same" / "config.yaml").read_text()

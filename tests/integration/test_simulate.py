@@ -13,24 +13,24 @@ RUNS: dict[str, Path] = {}
 
 
 @pytest.fixture
-def trained(run_script, tiny, tmp_path_factory) -> Path:
+def trained(run_command, tiny, tmp_path_factory) -> Path:
     """A run of train.py, made once."""
     if "run" not in RUNS:
         folder = tmp_path_factory.mktemp("trained") / "run"
         overrides = [*tiny, "transform=bounded", "training.rounds=0"]
-        assert run_script("train.py", [*overrides, f"hydra.run.dir={folder}"]) == 0
+        assert run_command("train", [*overrides, f"hydra.run.dir={folder}"]) == 0
         RUNS["run"] = folder
     return RUNS["run"]
 
 
 @pytest.fixture
-def simulate(run_script, tmp_path) -> Callable[..., tuple[int, str]]:
+def simulate(run_command, tmp_path) -> Callable[..., tuple[int, str]]:
     """Run simulate.py; returns its exit code and everything it printed."""
 
     def run(*arguments: str) -> tuple[int, str]:
         log = tmp_path / "simulate.log"
         log.unlink(missing_ok=True)
-        code = run_script("simulate.py", [*FAST, *arguments], log=log)
+        code = run_command("simulate", [*FAST, *arguments], log=log)
         return code, log.read_text()
 
     return run
@@ -67,11 +67,11 @@ def test_new_drivers_follow_a_recorded_leader(trained, simulate) -> None:
     assert code != 0 and "scenario.pair=99 is not in the data (24 pairs: r/0, " in text
 
 
-def test_a_calibrations_population_is_used(trained, simulate, run_script, monkeypatch) -> None:
+def test_a_calibrations_population_is_used(trained, simulate, run_command, monkeypatch) -> None:
     monkeypatch.setattr("asbc.population.outputs.save_figure", lambda *_: None)
     folder = trained / "calibrated"
     small = ["calibration.samples=10", "calibration.simulated_drivers=0", f"output={folder}"]
-    assert run_script("calibrate.py", [f"run={trained}", *small]) == 0
+    assert run_command("calibrate", [f"run={trained}", *small]) == 0
     draws = pd.read_parquet(folder / "draws.parquet").assign(T=1.25)
     draws.to_parquet(folder / "draws.parquet")
     arguments = (f"run={trained}", "scenario=leader", f"population={folder}")

@@ -22,13 +22,13 @@ def same_results(one: Path, other: Path) -> bool:
     return equal and (one / "metrics.csv").read_bytes() == (other / "metrics.csv").read_bytes()
 
 
-def test_a_run_leaves_everything_needed_to_understand_it(run_script, tiny, tmp_path):
+def test_a_run_leaves_everything_needed_to_understand_it(run_command, tiny, tmp_path):
     log = tmp_path / "log"
-    assert run_script("train.py", tiny, log=log) == 0, log.read_text()
+    assert run_command("train", tiny, log=log) == 0, log.read_text()
     [run] = (tmp_path / "outputs").glob("*/*")
     *_, shown, best, following = log.read_text().splitlines()
     assert shown == f"run folder: {run.relative_to(tmp_path)}"
-    assert following == f"next: python evaluate.py run={run.relative_to(tmp_path)}"
+    assert following == f"next: asbc evaluate run={run.relative_to(tmp_path)}"
     rounds = pd.read_csv(run / "rounds.csv")
     chosen = 0  # a round is better only by more than training.min_delta_rounds
     for index, loss in enumerate(rounds["loss"]):
@@ -76,13 +76,13 @@ def test_a_run_is_never_overwritten(tiny, train_here, tmp_path):
     assert all(torch.equal(v, weights(tmp_path)[n]) for n, v in before[1].items())
 
 
-def test_jobs_of_a_multirun_have_folders_named_by_their_overrides(run_script, tiny, tmp_path):
+def test_jobs_of_a_multirun_have_folders_named_by_their_overrides(run_command, tiny, tmp_path):
     log = tmp_path / "log"
     # Of the many overrides of a tiny run only the swept ones should name a folder.
     fixed = ",".join(text.partition("=")[0] for text in tiny)
     arguments = ["-m", *tiny, "training.rounds=0", "seed=3,4", "hydra.sweep.dir=sweep"]
     arguments.append(f"hydra.job.config.override_dirname.exclude_keys=[{fixed},training.rounds]")
-    assert run_script("train.py", arguments, log=log) == 0, log.read_text()
+    assert run_command("train", arguments, log=log) == 0, log.read_text()
     seeds = [
         json.loads((tmp_path / f"sweep/seed={s}/run.json").read_text())["seed"] for s in (3, 4)
     ]
@@ -114,9 +114,9 @@ def test_bad_values_are_refused_before_any_work(override, message, tiny, train_h
     ("override", "message"),
     [("acquisition=greedy", "Could not find 'acquisition/greedy'"), ("rouds=3", "rouds")],
 )
-def test_unknown_names_are_refused_with_the_choices(override, message, run_script, tmp_path):
+def test_unknown_names_are_refused_with_the_choices(override, message, run_command, tmp_path):
     log = tmp_path / "log"
-    assert run_script("train.py", [override], log=log) == 1
+    assert run_command("train", [override], log=log) == 1
     assert message in log.read_text()
 
 

@@ -114,51 +114,51 @@ def assert_same_run(run: Path, reference: Path) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_and_resumed_equals_uninterrupted(point, run_script, tiny, tmp_path, uninterrupted):
+def test_killed_and_resumed_equals_uninterrupted(point, run_command, tiny, tmp_path, uninterrupted):
     if not uninterrupted.exists():
-        assert run_script("train.py", [*tiny, f"hydra.run.dir='{uninterrupted}'"]) == 0
+        assert run_command("train", [*tiny, f"hydra.run.dir='{uninterrupted}'"]) == 0
     run, log = tmp_path / FOLDER, tmp_path / "log"
     arguments = [*tiny, f"hydra.run.dir='{run}'"]
-    assert run_script("train.py", arguments, kill_points()[point], log) == -signal.SIGKILL
+    assert run_command("train", arguments, kill_points()[point], log) == -signal.SIGKILL
     checkpoint = run / "checkpoints" / "last.ckpt"
     torch.load(checkpoint, weights_only=True)  # whole
-    assert run_script("train.py", [f"ckpt_path='{checkpoint}'"], log=log) == 0, log.read_text()
+    assert run_command("train", [f"ckpt_path='{checkpoint}'"], log=log) == 0, log.read_text()
     assert_same_run(run, uninterrupted)
 
 
-def test_a_killed_stream_goes_on_as_if_nothing_had_happened(run_script, tiny_stream, tmp_path):
+def test_a_killed_stream_goes_on_as_if_nothing_had_happened(run_command, tiny_stream, tmp_path):
     from asbc.posterior.estimator import PosteriorEstimator
 
     whole, run = tmp_path / "whole", tmp_path / "run"
     extra = ["features=actions", "flow=nsf", "robust=real", "acquisition.lambda_share=0.5"]
     arguments = [*tiny_stream, *extra, "transform=prior", "guide=laplace"]
-    assert run_script("train.py", [*arguments, f"hydra.run.dir={whole}"]) == 0
+    assert run_command("train", [*arguments, f"hydra.run.dir={whole}"]) == 0
     # 3 batches a chunk: in the middle of the third one
     late = kill_on_call(PosteriorEstimator, "training_step", 8)
-    assert run_script("train.py", [*arguments, f"hydra.run.dir={run}"], late) == -signal.SIGKILL
-    assert run_script("train.py", [f"ckpt_path={run}/checkpoints/last.ckpt"]) == 0
+    assert run_command("train", [*arguments, f"hydra.run.dir={run}"], late) == -signal.SIGKILL
+    assert run_command("train", [f"ckpt_path={run}/checkpoints/last.ckpt"]) == 0
     assert_same_run(run, whole)
 
 
-def test_resuming_a_finished_run_changes_nothing(run_script, tiny, tmp_path):
+def test_resuming_a_finished_run_changes_nothing(run_command, tiny, tmp_path):
     run = tmp_path / "run"
-    assert run_script("train.py", [*tiny, f"hydra.run.dir={run}"]) == 0
+    assert run_command("train", [*tiny, f"hydra.run.dir={run}"]) == 0
     names = ["checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.csv", "rounds.csv"]
     names += ["config.yaml", "run.json"]
     before = {name: (run / name).read_bytes() for name in names}
     log = tmp_path / "log"
-    assert run_script("train.py", [f"ckpt_path={run}/checkpoints/last.ckpt"], log=log) == 0
+    assert run_command("train", [f"ckpt_path={run}/checkpoints/last.ckpt"], log=log) == 0
     assert {name: (run / name).read_bytes() for name in names} == before
-    assert f"next: python evaluate.py run={run.name}" in log.read_text()
+    assert f"next: asbc evaluate run={run.name}" in log.read_text()
 
 
-def test_killed_before_the_first_checkpoint_starts_again(run_script, tiny, tmp_path):
+def test_killed_before_the_first_checkpoint_starts_again(run_command, tiny, tmp_path):
     from asbc.posterior.estimator import PosteriorEstimator
 
     run = tmp_path / "run"
     arguments = [*tiny, f"hydra.run.dir={run}", "training.rounds=0"]
     early = kill_on_call(PosteriorEstimator, "training_step", 2)
-    assert run_script("train.py", arguments, early) == -signal.SIGKILL
+    assert run_command("train", arguments, early) == -signal.SIGKILL
     assert not (run / "checkpoints" / "last.ckpt").exists()
-    assert run_script("train.py", arguments) == 0
+    assert run_command("train", arguments) == 0
     assert len(pd.read_csv(run / "metrics.csv")) == 2

@@ -74,7 +74,7 @@ class Offline:
 
 
 @pytest.fixture
-def logged(run_script, tiny, tmp_path, monkeypatch) -> Path:
+def logged(run_command, tiny, tmp_path, monkeypatch) -> Path:
     """A run that was trained in two parts and evaluated by someone who has no account."""
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
@@ -84,12 +84,12 @@ def logged(run_script, tiny, tmp_path, monkeypatch) -> Path:
     run, log = tmp_path / "run", tmp_path / "log"
     first = [*tiny, "training.rounds=0", "logger=wandb", "tags=[paper,test]"]
     first += ["logger.wandb.group=trial", "logger.wandb.notes=a note", f"hydra.run.dir={run}"]
-    assert run_script("train.py", first, log=log) == 0, log.read_text()
+    assert run_command("train", first, log=log) == 0, log.read_text()
     resumed = [f"ckpt_path={run}/checkpoints/last.ckpt"]
-    assert run_script("train.py", resumed, log=log) == 0, log.read_text()
+    assert run_command("train", resumed, log=log) == 0, log.read_text()
     fast = ["evaluation=fast", "evaluation.horizon=20", "evaluation.samples=20"]
     fast += ["evaluation.simulated_drivers=0", f"run={run}"]
-    assert run_script("evaluate.py", fast, log=log) == 0, log.read_text()
+    assert run_command("evaluate", fast, log=log) == 0, log.read_text()
     return run
 
 

@@ -5,9 +5,9 @@ whose simulation is unusable is thus replaced by the next one of the same plan.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -133,6 +133,23 @@ class ShrunkProposal(MixedWindows):
         if self.lambda_schedule is not None:
             check_schedule("acquisition.lambda_schedule", self.lambda_schedule, rounds)
         super().check(rounds, pairs_per_round, synthetic_windows)
+
+
+def own_values(strategy: type, section: Mapping[str, Any]) -> dict[str, Any]:
+    """A config section without the sizes that an experiment sets for other strategies.
+
+    `experiment=smoke` makes every strategy small, and so names what only some of them have. What
+    no strategy has stays, for the strategy to refuse.
+    """
+    own = {field.name for field in fields(strategy)} if is_dataclass(strategy) else set(section)
+    others = {field.name for kind in _kinds(Acquisition) for field in fields(kind)}
+    return {name: value for name, value in section.items() if name in own or name not in others}
+
+
+def _kinds(strategy: type[Acquisition]) -> Iterator[type[Acquisition]]:
+    for kind in strategy.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
 
 
 def prior_plan(space: DesignSpace) -> Plan:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytorch_lightning as pl
 import torch
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from asbc.arguments import override_text
 from asbc.config import build, compose
 from asbc.data.pairs import Pairs
 from asbc.data.summary import write_summary
+from asbc.design.acquisition import own_values
 from asbc.design.proposal import DesignSpace
 from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
@@ -78,7 +80,8 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
     _quiet_lightning()
     cfg.seed = secrets.randbelow(2**31) if cfg.seed is None else cfg.seed
     config: Any = OmegaConf.to_container(cfg, resolve=True)
-    acquisition = build(cfg.acquisition, _convert_="all")
+    strategy = get_class(config["acquisition"]["_target_"])
+    acquisition = build(own_values(strategy, config["acquisition"]))
     settings = loop_settings(config, acquisition)
     show_config(config)
     run = Run(cfg.folder)
