@@ -1,7 +1,7 @@
 """The paper's window protocol: its settings, and the scores of every window."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,11 @@ from asbc.simulator import Rollout, Simulator
 from asbc.utils.progress import progress
 
 SPLITS = ("train", "validation", "test", "all")
+# The settings that decide whether two results may be compared.
+PROTOCOL_FIELDS = (
+    *("split", "horizon", "stride", "max_windows", "samples"),
+    *("residual_prefix_steps", "residual_prefix_noise"),
+)
 
 
 @dataclass(frozen=True)
@@ -75,19 +80,6 @@ class EvaluationSettings:
                 raise InputError(
                     f"evaluation.{name}={getattr(self, name)}; expected at least {least}"
                 )
-
-    def protocol(self) -> dict[str, str | int | float]:
-        """The settings that decide whether two results may be compared."""
-        names = (
-            "split",
-            "horizon",
-            "stride",
-            "max_windows",
-            "samples",
-            "residual_prefix_steps",
-            "residual_prefix_noise",
-        )
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name in names}
 
 
 VARIABLES = ("s", "v", "a")

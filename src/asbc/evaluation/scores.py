@@ -1,15 +1,102 @@
-"""Bootstrap intervals of window means, resampling pairs.
+"""Every score of a predicted window, declared once in `SCORES`, and intervals of their means.
 
-Windows of one pair share a driver and a posterior, so resampling windows would give intervals that
-are too narrow: whole pairs are drawn with replacement.
+A score compares the samples of one variable (gap, speed or acceleration) with what was observed
+and gives one number per window. The columns of `windows.parquet`, the names of `metrics.json`,
+the tables, the dashboard and the monitor all follow from `SCORES`: to add a score, write its
+function and add a line there, or give it as `evaluation.extra_scores`.
 """
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-COVERAGE_LEVELS = (0.5, 0.8, 0.95)
+from asbc.errors import InputError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What is predicted: the series of a rollout, in words its name too, and its unit."""
+
+    series: str
+    unit: str
+
+
+# By the paper's symbol, which ends the name of a metric: es_s is the Energy Score of the gap.
+VARIABLES = {
+    "s": Variable("gap", "m"),
+    "v": Variable("speed", "m/s"),
+    "a": Variable("acceleration", "m/s²"),
+}
+
+# The two tables of scores in a report.
+HEADLINE, FURTHER = "headline", "further"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number per window and variable, and how reports show its mean over windows.
+
+    Args:
+        name: its columns are called `<name>_s`, `<name>_v` and `<name>_a`.
+        label: what heads its columns in tables.
+        function: of samples (window, sample, step), the samples of each step in ascending order
+            (window, step, sample), and the observation (window, step); returns (window,).
+        table: `HEADLINE` beside RMSE and ES, `FURTHER` beside CRPS and coverage, or None for a
+            score whose mean says nothing: it stays in `windows.parquet`.
+        best: "low", "high", or the value that a right prediction has.
+        percent: whether tables write it in percent.
+        title: its name in figures; the label if empty.
+        about: what the report says of it, after the label.
+
+    Example:
+        >>> Score("es", "ES", energy_score).columns
+        ('es_s', 'es_v', 'es_a')
+    """
+
+    name: str
+    label: str
+    function: Callable[[Tensor, Tensor, Tensor], Tensor]
+    table: str | None = HEADLINE
+    best: str | float = "low"
+    percent: bool = False
+    title: str = ""
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z]\w*", self.name):
+            raise InputError(f"score {self.name!r}: expected a name of letters, digits and _")
+        if self.table not in (HEADLINE, FURTHER, None):
+            raise InputError(
+                f"score {self.name}: table={self.table!r}; expected {HEADLINE}, {FURTHER} or None"
+            )
+        if isinstance(self.best, str) and self.best not in ("low", "high"):
+            raise InputError(
+                f"score {self.name}: best={self.best!r}; expected low, high or a number"
+            )
+        if not self.title:
+            object.__setattr__(self, "title", self.label)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The metrics it gives, one per variable."""
+        return tuple(f"{self.name}_{x}" for x in VARIABLES)
+
+    def loss(self, value: float) -> float:
+        """How far a mean is from the best one: the smaller, the better.
+
+        Example:
+            >>> coverage = Score("coverage95", "95%", crps, best=0.95)
+            >>> round(coverage.loss(0.9), 3)
+            0.05
+        """
+        if isinstance(self.best, str):
+            return value if self.best == "low" else -value
+        return abs(value - self.best)
 
 
 def rmse_of_mean(samples: Tensor, observed: Tensor) -> Tensor:
@@ -109,21 +196,7 @@ def pit(ordered: Tensor, observed: Tensor) -> Tensor:
     return ((below + up_to).double() / (2 * ordered.shape[-1])).squeeze(-1)
 
 
-def score_all(samples: Tensor, observed: Tensor) -> dict[str, Tensor]:
-    """Every score of one variable by name, each (window,).
-
-    `pit` is the transform at the window's last step, the hardest one to predict.
-    """
-    ordered = sorted_by_step(samples)
-    scores = {
-        "rmse": rmse_of_mean(samples, observed),
-        "es": energy_score(samples, observed),
-        "crps": crps(ordered, observed),
-        "pit": pit(ordered[:, -1:], observed[:, -1:])[:, 0],
-    }
-    for level in COVERAGE_LEVELS:
-        scores[coverage_name(level)] = central_coverage(ordered, observed, level)
-    return scores
+COVERAGE_LEVELS = (0.5, 0.8, 0.95)
 
 
 def coverage_name(level: float) -> str:
@@ -134,6 +207,98 @@ def coverage_name(level: float) -> str:
         'coverage95'
     """
     return f"coverage{round(100 * level)}"
+
+
+def _coverage(level: float) -> Score:
+    share = round(100 * level)
+    return Score(
+        coverage_name(level),
+        f"{share}%",
+        lambda samples, ordered, observed: central_coverage(ordered, observed, level),
+        table=FURTHER,
+        best=level,
+        percent=True,
+        title=f"coverage of {share}% intervals",
+    )
+
+
+SCORES = (
+    Score(
+        "rmse",
+        "RMSE",
+        lambda samples, ordered, observed: rmse_of_mean(samples, observed),
+        about="root mean squared error of the predictive mean",
+    ),
+    Score(
+        "es",
+        "ES",
+        lambda samples, ordered, observed: energy_score(samples, observed),
+        title="Energy Score",
+        about="Energy Score of the whole predictive distribution",
+    ),
+    Score(
+        "crps",
+        "CRPS",
+        lambda samples, ordered, observed: crps(ordered, observed),
+        table=FURTHER,
+    ),
+    # At the window's last step, the hardest one to predict.
+    Score(
+        "pit",
+        "PIT",
+        lambda samples, ordered, observed: pit(ordered[:, -1:], observed[:, -1:])[:, 0],
+        table=None,
+        best=0.5,
+    ),
+    *(_coverage(level) for level in COVERAGE_LEVELS),
+)
+
+
+def headline(scores: Sequence[Score] = SCORES) -> dict[str, str]:
+    """What heads each column of the headline table, by metric.
+
+    Example:
+        >>> list(headline().items())[2:4]
+        [('rmse_a', 'RMSE a'), ('es_s', 'ES s')]
+    """
+    return {
+        metric: f"{score.label} {x}"
+        for score in scores
+        if score.table == HEADLINE
+        for metric, x in zip(score.columns, VARIABLES, strict=True)
+    }
+
+
+def named(name: str, scores: Sequence[Score] = SCORES) -> Score:
+    """The score of that name.
+
+    Example:
+        >>> named("es").title
+        'Energy Score'
+    """
+    return next(score for score in scores if score.name == name)
+
+
+def score_all(
+    samples: Tensor, observed: Tensor, scores: Sequence[Score] = SCORES
+) -> dict[str, Tensor]:
+    """Every score of one variable by name, each (window,).
+
+    Args:
+        samples: (window, sample, step).
+        observed: (window, step).
+        scores: which ones.
+    """
+    ordered = sorted_by_step(samples)
+    values = {score.name: score.function(samples, ordered, observed) for score in scores}
+    for name, value in values.items():
+        if not isinstance(value, Tensor) or value.shape != samples.shape[:1]:
+            shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(
+                f"score {name}: its function returned {shape} for {len(samples)} windows; "
+                "expected a tensor with one number per window"
+            )
+    return values
 
 
 def pair_weights(pairs: int, replicates: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -149,6 +314,9 @@ def bootstrap_interval(
     level: float = 0.95,
 ) -> NDArray[np.float64]:
     """Percentile interval of the mean over windows when pairs are resampled.
+
+    Windows of one pair share a driver and a posterior, so resampling windows would give intervals
+    that are too narrow: whole pairs are drawn with replacement.
 
     Args:
         values: (window,) or (window, column).

@@ -24,7 +24,7 @@ from asbc.reporting.figures.style import save_figure
 from asbc.reporting.html import Page, Picture, Section, write_page
 from asbc.reporting.run_tables import (
     NOTE,
-    coverage_table,
+    further_table,
     data_tables,
     driver_table,
     driving_table,
@@ -209,7 +209,7 @@ def run_page(
         Section(
             "Scores",
             _explain(seconds),
-            [headline_table(metrics, method), coverage_table(metrics)],
+            [headline_table(metrics, method), further_table(metrics)],
         )
     ]
     sections += [

@@ -1,16 +1,17 @@
 """The tables of a run's report, from the content of its metrics.json."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from asbc.data.summary import QUANTITIES, DataSummary
 from asbc.evaluation.driving import MEASURES
 from asbc.evaluation.results import PROTOCOL_TITLES
+from asbc.evaluation.scores import FURTHER, HEADLINE, SCORES, VARIABLES, Score, headline
 from asbc.reporting.text_tables import TextTable, number
 
-METRICS = ("rmse_s", "rmse_v", "rmse_a", "es_s", "es_v", "es_a")
+METRICS = tuple(headline())
 NOTE = (
     "Paper rows: highD, all windows, five seeds for ASBC. They are for reference only: other data "
     "are another task."
@@ -19,66 +20,85 @@ NOTE = (
 
 @dataclass(frozen=True)
 class PaperRow:
-    """Mean and, where the paper gives one, standard deviation over seeds of each metric."""
+    """Mean and, where the paper gives one, standard deviation over seeds of its metrics."""
 
     label: str
-    mean: tuple[float, ...]
-    sd: tuple[float, ...] | None = None
+    mean: Mapping[str, float]
+    sd: Mapping[str, float] = field(default_factory=dict)
+
+    def cell(self, metric: str) -> str:
+        """What a table writes for a metric; a dash for one the paper does not have."""
+        sd = self.sd.get(metric)
+        return number(self.mean.get(metric)) + ("" if sd is None else f" ± {number(sd)}")
+
+
+def _paper(label: str, mean: Sequence[float], sd: Sequence[float] = ()) -> PaperRow:
+    columns = ("rmse_s", "rmse_v", "rmse_a", "es_s", "es_v", "es_a")  # as the paper prints them
+    return PaperRow(label, *(dict(zip(columns, values, strict=False)) for values in (mean, sd)))
 
 
 PAPER_ROWS = (
-    PaperRow(
+    _paper(
         "ASBC-Gaussian",
         (2.633, 0.627, 0.291, 15.510, 3.571, 1.590),
         (0.150, 0.035, 0.018, 1.141, 0.248, 0.093),
     ),
-    PaperRow(
+    _paper(
         "ASBC-Matérn",
         (2.455, 0.628, 0.302, 13.452, 3.367, 1.511),
         (0.209, 0.077, 0.031, 0.489, 0.278, 0.179),
     ),
-    PaperRow("Pooled MA-IDM", (3.381, 1.088, 0.399, 24.591, 6.340, 2.378)),
-    PaperRow("Pooled B-IDM", (3.957, 1.044, 0.439, 26.709, 7.033, 2.744)),
+    _paper("Pooled MA-IDM", (3.381, 1.088, 0.399, 24.591, 6.340, 2.378)),
+    _paper("Pooled B-IDM", (3.957, 1.044, 0.439, 26.709, 7.033, 2.744)),
 )
 
 
-HEADER = ("", "RMSE s", "RMSE v", "RMSE a", "ES s", "ES v", "ES a")
-
-
-def headline_table(metrics: Mapping[str, Any], method: str) -> TextTable:
+def headline_table(
+    metrics: Mapping[str, Any], method: str, scores: Sequence[Score] = SCORES
+) -> TextTable:
     """Both protocols with bootstrap intervals, above the paper's rows."""
+    shown = [score for score in scores if score.table == HEADLINE]
+    cells = [(metric, score) for score in shown for metric in score.columns]
     rows: list[list[str]] = []
     for name, title in PROTOCOL_TITLES.items():
-        scores = metrics[name]
-        label = f"{method}, {title} ({scores['n_windows']})"
-        rows.append([label, *(number(scores[m]) for m in METRICS)])
-        if scores["n_windows"]:
-            ends = scores["interval95"]
-            rows.append(["", *(f"[{number(ends[m][0])}, {number(ends[m][1])}]" for m in METRICS)])
+        means = metrics[name]
+        label = f"{method}, {title} ({means['n_windows']})"
+        rows.append([label, *(written(means[metric], score) for metric, score in cells)])
+        if means["n_windows"]:
+            ends = means["interval95"]
+            rows.append(["", *(_interval(ends[metric], score) for metric, score in cells)])
     rule = len(rows)
     for row in PAPER_ROWS:
-        spread = row.sd or (None,) * len(METRICS)
-        cells = [
-            number(m) + (f" ± {number(s)}" if s else "")
-            for m, s in zip(row.mean, spread, strict=True)
-        ]
-        rows.append([f"paper (highD): {row.label}", *cells])
-    return TextTable(HEADER, rows, rules=(rule,))
+        rows.append([f"paper (highD): {row.label}", *(row.cell(metric) for metric, _ in cells)])
+    return TextTable(("", *headline(scores).values()), rows, rules=(rule,))
 
 
-def coverage_table(metrics: Mapping[str, Any]) -> TextTable:
+def written(value: float | None, score: Score) -> str:
+    """A mean as tables write it."""
+    return _percent(value) if score.percent else number(value)
+
+
+def _interval(ends: Sequence[float], score: Score) -> str:
+    return f"[{written(ends[0], score)}, {written(ends[1], score)}]"
+
+
+def further_table(metrics: Mapping[str, Any], scores: Sequence[Score] = SCORES) -> TextTable:
     """CRPS, and how often central intervals hold the observation, by protocol."""
-    columns = [f"coverage{level}_{x}" for level in (50, 80, 95) for x in "sva"]
-    header = [f"{level}%: {x}" if x == "s" else x for level in (50, 80, 95) for x in "sva"]
+    shown = [score for score in scores if score.table == FURTHER]
+    first, *others = VARIABLES
+    header = [cell for score in shown for cell in (f"{score.label} {first}", *others)]
     rows = [
         [
             title,
-            *(number(metrics[name][f"crps_{x}"]) for x in "sva"),
-            *(_percent(metrics[name][column]) for column in columns),
+            *(
+                written(metrics[name][metric], score)
+                for score in shown
+                for metric in score.columns
+            ),
         ]
         for name, title in PROTOCOL_TITLES.items()
     ]
-    return TextTable(("observations inside intervals", "CRPS s", "v", "a", *header), rows)
+    return TextTable(("observations inside intervals", *header), rows)
 
 
 def driving_table(metrics: Mapping[str, Any]) -> TextTable:
