@@ -6,7 +6,10 @@ import pytest
 
 from asbc.errors import InputError
 from asbc.evaluation.protocol import EvaluationSettings, WindowScores
-from asbc.evaluation.results import AVERAGED, pair_ranking, summarise
+from asbc.evaluation.results import averaged, pair_ranking, summarise
+
+
+AVERAGED = averaged()
 
 
 def scores() -> WindowScores:

@@ -11,9 +11,10 @@ from asbc.data.pairs import Pairs, find_pair
 from asbc.data.windows import EvaluationWindows, gather
 from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import EvaluationSettings, observed_series
+from asbc.evaluation.scores import VARIABLES
 from asbc.simulator import Simulator
 
-SERIES = ("gap", "speed", "acceleration")
+SERIES = [variable.series for variable in VARIABLES.values()]
 INTERVAL = (0.025, 0.975)
 # Pairs rolled out at once.
 CHUNK = 16

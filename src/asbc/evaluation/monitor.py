@@ -9,7 +9,8 @@ from asbc.data.pairs import Pairs
 from asbc.data.source import DataSource
 from asbc.data.windows import evaluation_windows
 from asbc.evaluation.predict import sample_pairs
-from asbc.evaluation.protocol import VARIABLES, EvaluationSettings, score_windows
+from asbc.evaluation.protocol import EvaluationSettings, score_windows
+from asbc.evaluation.scores import HEADLINE, SCORES
 from asbc.posterior.estimator import PosteriorEstimator
 from asbc.simulator import Simulator
 from asbc.training.loop import Row
@@ -25,12 +26,12 @@ def validation_scores(
     samples: int = 100,
     first_start: int = 0,
 ) -> dict[str, float]:
-    """RMSE and Energy Score of the paper's windows on the first `pairs` validation pairs.
+    """The headline scores of the paper's windows on the first `pairs` validation pairs.
 
     Windows start at sample `first_start` or later.
 
     Returns:
-        `validation_rmse` and `validation_es`, the means over s, v and a, and both by variable.
+        `validation_rmse` and so on, the means over s, v and a, and each by variable.
         The noise is the same at every call, so rounds differ by their posterior only.
     """
     some = validation.select(range(min(pairs, len(validation))))
@@ -48,14 +49,15 @@ def validation_scores(
         settings.residual_prefix_noise,
     ).table
     row: dict[str, float] = {}
-    for score in ("rmse", "es"):
-        by_variable = {f"validation_{score}_{x}": table[f"{score}_{x}"].mean() for x in VARIABLES}
-        row[f"validation_{score}"] = float(sum(by_variable.values()) / len(VARIABLES))
-        row |= {name: float(value) for name, value in by_variable.items()}
+    for score in SCORES:
+        if score.table == HEADLINE:
+            means = {f"validation_{metric}": table[metric].mean() for metric in score.columns}
+            row[f"validation_{score.name}"] = float(sum(means.values()) / len(means))
+            row |= {name: float(value) for name, value in means.items()}
     return row
 
 
-Score = Callable[[PosteriorEstimator, Simulator, Pairs, int], Row]
+RoundScore = Callable[[PosteriorEstimator, Simulator, Pairs, int], Row]
 
 
 class ValidationMonitor(pl.Callback):
@@ -70,7 +72,7 @@ class ValidationMonitor(pl.Callback):
         data: the run's data.
     """
 
-    def __init__(self, score: Score, simulator: Simulator, data: DataSource) -> None:
+    def __init__(self, score: RoundScore, simulator: Simulator, data: DataSource) -> None:
         self.score = score
         self.simulator = simulator
         self.data = data

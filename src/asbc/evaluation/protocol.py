@@ -1,7 +1,13 @@
-"""The paper's window protocol: its settings, and the scores of every window."""
+"""The paper's window protocol: its settings, and the scores of every window under them.
+
+Every pair is cut into windows. Each window is predicted from its start with every parameter draw
+of its pair (`asbc.evaluation.predict`) and scored against what was observed
+(`asbc.evaluation.scores`); some draws also give the driving measures of `asbc.evaluation.driving`.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +19,7 @@ from asbc.data.windows import EvaluationWindows, gather
 from asbc.errors import InputError
 from asbc.evaluation.driving import driving_measures
 from asbc.evaluation.predict import check_prediction_input, predict_windows
-from asbc.evaluation.scores import score_all
+from asbc.evaluation.scores import SCORES, VARIABLES, Score, score_all
 from asbc.simulator import Rollout, Simulator
 from asbc.utils.progress import progress
 
@@ -42,6 +48,7 @@ class EvaluationSettings:
         simulated_drivers: simulated drivers for the checks of the posterior; 0 skips them.
         posterior_draws: posterior draws for each of them.
         pairs: ids of pairs to draw as case studies, besides the best, median and worst.
+        extra_scores: scores of your own, besides `asbc.evaluation.scores.SCORES`.
         seed: all randomness of the evaluation.
         chunk: windows in memory at once; changes no result.
     """
@@ -57,6 +64,7 @@ class EvaluationSettings:
     simulated_drivers: int = 300
     posterior_draws: int = 199
     pairs: Sequence[str | int] = ()
+    extra_scores: Sequence[Score] = ()
     seed: int = 0
     chunk: int = 16
 
@@ -80,9 +88,37 @@ class EvaluationSettings:
                 raise InputError(
                     f"evaluation.{name}={getattr(self, name)}; expected at least {least}"
                 )
+        self._check_extra_scores()
+
+    def _check_extra_scores(self) -> None:
+        for extra in self.extra_scores:
+            if not isinstance(extra, Score):
+                raise InputError(
+                    f"evaluation.extra_scores: {extra!r} is no score; expected "
+                    "asbc.evaluation.scores.Score, or a function that returns one as _target_"
+                )
+        names = [score.name for score in self.scores]
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if twice:
+            raise InputError(
+                f"evaluation.extra_scores: there are two scores called {twice[0]}; choose "
+                "another name"
+            )
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """All scores of a window."""
+        return (*SCORES, *self.extra_scores)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `metrics.json`; a score of your own by its name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {
+            "pairs": [str(name) for name in self.pairs],
+            "extra_scores": [score.name for score in self.extra_scores],
+        }
 
 
-VARIABLES = ("s", "v", "a")
 # Simulated driving measures kept per window, enough for a distribution over all windows.
 DRIVING_DRAWS = 50
 
@@ -110,6 +146,7 @@ def score_windows(
     prefix_noise: float = 1e-2,
     seed: int = 0,
     chunk: int = 16,
+    scores: Sequence[Score] = SCORES,
 ) -> WindowScores:
     """Roll out and score every window; any source of parameter draws will do.
 
@@ -122,12 +159,13 @@ def score_windows(
         prefix_noise: their noise relative to sigma^2.
         seed: see `predict_windows`.
         chunk: windows in memory at once (about 5 MB each at 500 draws); changes no result.
+        scores: what to compute of each window.
     """
     check_prediction_input(simulator, theta, pairs)
     count = len(windows.pair)
     # Whole columns, filled chunk by chunk: small pieces kept between the chunks' large tensors
     # would fragment the heap, and memory would grow with the number of windows.
-    scores: dict[str, np.ndarray] = {}
+    columns: dict[str, np.ndarray] = {}
     simulated: dict[str, np.ndarray] = {}
     parts = torch.arange(count).split(chunk)
     for part in progress(parts if count else (), "windows", total=len(parts)):
@@ -136,11 +174,11 @@ def score_windows(
             rollout = predict_windows(
                 simulator, theta, pairs, some, prefix_steps, prefix_noise, seed
             )
-            _fill(scores, part, count, _scores(rollout, pairs, some))
+            _fill(columns, part, count, _scores(rollout, pairs, some, scores))
             _fill(simulated, part, count, _measures(rollout))
     names = [pairs.pair_id[p] for p in windows.pair.tolist()]
-    columns = {"pair_id": names, "start": windows.start.numpy(), **scores}
-    return WindowScores(pd.DataFrame(columns), simulated)
+    table = pd.DataFrame({"pair_id": names, "start": windows.start.numpy(), **columns})
+    return WindowScores(table, simulated)
 
 
 def observed_series(pairs: Pairs, windows: EvaluationWindows) -> dict[str, Tensor]:
@@ -155,13 +193,16 @@ def observed_series(pairs: Pairs, windows: EvaluationWindows) -> dict[str, Tenso
     return series
 
 
-def _scores(rollout: Rollout, pairs: Pairs, windows: EvaluationWindows) -> dict[str, Tensor]:
+def _scores(
+    rollout: Rollout, pairs: Pairs, windows: EvaluationWindows, scores: Sequence[Score]
+) -> dict[str, Tensor]:
     observed = observed_series(pairs, windows)
     columns: dict[str, Tensor] = {}
-    for variable, name in zip(VARIABLES, ("gap", "speed", "acceleration"), strict=True):
+    for x, variable in VARIABLES.items():
         # The state at the start is given, so scoring begins one step later.
-        scores = score_all(getattr(rollout, name)[..., 1:], observed[name][..., 1:])
-        columns |= {f"{score}_{variable}": value for score, value in scores.items()}
+        samples = getattr(rollout, variable.series)[..., 1:]
+        values = score_all(samples, observed[variable.series][..., 1:], scores)
+        columns |= {f"{score}_{x}": value for score, value in values.items()}
     columns["collision_rate"] = rollout.collided.double().mean(dim=1)
     measures = driving_measures(**{name: x[..., 1:] for name, x in observed.items()})
     return columns | {f"observed_{name}": value for name, value in measures.items()}

@@ -1,9 +1,10 @@
-"""What an evaluation yields, and the files it is kept in."""
+"""What an evaluation yields: means, warnings, whose results they are, and the files they fill."""
 
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,49 +15,21 @@ from asbc.data.pairs import Pairs
 from asbc.evaluation.cases import Cases
 from asbc.evaluation.checks import PosteriorChecks
 from asbc.evaluation.driving import compare
-from asbc.evaluation.protocol import VARIABLES, WindowScores
-from asbc.evaluation.scores import COVERAGE_LEVELS, bootstrap_interval, coverage_name
+from asbc.evaluation.protocol import WindowScores
+from asbc.evaluation.scores import SCORES, VARIABLES, Score, bootstrap_interval, named
 from asbc.posterior.novelty import Novelty
 from asbc.utils.files import write_text
 from asbc.utils.random import stream
 
-SCORES = ("rmse", "es", "crps", *(coverage_name(level) for level in COVERAGE_LEVELS))
-AVERAGED = (*(f"{score}_{x}" for score in SCORES for x in VARIABLES), "collision_rate")
-
-
-def summarise(scores: WindowScores, bootstrap: int, seed: int) -> dict[str, Any]:
-    """Means over windows, medians, bootstrap intervals over pairs, and driving measures.
-
-    With no window every mean is None.
-    """
-    table = scores.table
-    if table.empty:
-        return {name: None for name in AVERAGED} | {"n_windows": 0, "n_pairs": 0}
-    values = table[list(AVERAGED)]
-    ends = bootstrap_interval(values, table["pair_id"], bootstrap, stream(seed, "bootstrap"))
-    return {
-        **_by_name(values.mean()),
-        "n_windows": len(table),
-        "n_pairs": int(table["pair_id"].nunique()),
-        "median": _by_name(values.median()),
-        "interval95": {name: ends[:, i].tolist() for i, name in enumerate(AVERAGED)},
-        "driving": compare(scores.simulated, _observed_measures(table)),
-    }
-
-
-def _by_name(values: pd.Series) -> dict[str, float]:
-    return {str(name): float(value) for name, value in values.items()}
-
-
-def _observed_measures(table: pd.DataFrame) -> dict[str, Any]:
-    names = [name for name in table if str(name).startswith("observed_")]
-    return {str(name).removeprefix("observed_"): table[name].to_numpy() for name in names}
-
-
-def pair_ranking(table: pd.DataFrame) -> pd.Series:
-    """Mean Energy Score over s, v and a of each pair, best first."""
-    energy = table[[f"es_{x}" for x in VARIABLES]].mean(axis=1)
-    return energy.groupby(table["pair_id"]).mean().sort_values(kind="stable")
+PROTOCOL_TITLES = {"all_windows": "all windows", "after_context": "after the context"}
+PROTOCOLS = tuple(PROTOCOL_TITLES)
+# Files of an evaluation.
+METRICS, WINDOWS, CASES = "metrics.json", "windows.parquet", "cases.npz"
+# Beyond these a reader is warned.
+LOW_COVERAGE = 0.90
+MANY_FLAGGED = 0.10
+HIGH_LEAK = 0.05
+MANY_COLLISIONS = 0.01
 
 
 @dataclass(frozen=True)
@@ -98,12 +71,6 @@ class RunInfo:
         return asdict(self)
 
 
-PROTOCOL_TITLES = {"all_windows": "all windows", "after_context": "after the context"}
-PROTOCOLS = tuple(PROTOCOL_TITLES)
-# Files of an evaluation.
-METRICS, WINDOWS, CASES = "metrics.json", "windows.parquet", "cases.npz"
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """Everything a report shows of one method.
@@ -116,6 +83,7 @@ class Evaluation:
         checks: checks on simulated drivers, where the method has a posterior for any trajectory.
         novelty: the simulated contexts' yardstick, likewise.
         distance: novelty of each pair's context, (pair,).
+        scores: what `windows` holds of each variable.
     """
 
     metrics: dict[str, Any]
@@ -125,6 +93,144 @@ class Evaluation:
     checks: PosteriorChecks | None = None
     novelty: Novelty | None = None
     distance: np.ndarray | None = None
+    scores: tuple[Score, ...] = SCORES
+
+    def of(
+        self,
+        run: RunInfo,
+        notes: Sequence[str] = (),
+        warnings: Sequence[str] = (),
+        **sections: Any,
+    ) -> "Evaluation":
+        """The same with whose results they are.
+
+        Args:
+            run: the method's run.
+            notes: facts that a reader must see before the scores.
+            warnings: reasons to be careful, besides those that the scores give.
+            sections: further content of `metrics.json`.
+        """
+        about = {
+            "run": run.to_dict(),
+            "notes": list(notes),
+            "warnings": [*self.metrics["warnings"], *warnings],
+        }
+        return replace(self, metrics=self.metrics | sections | about)
+
+
+def averaged(scores: Sequence[Score] = SCORES) -> tuple[str, ...]:
+    """The columns of `windows.parquet` whose means `metrics.json` reports.
+
+    Example:
+        >>> averaged()[:2], averaged()[-1]
+        (('rmse_s', 'rmse_v'), 'collision_rate')
+    """
+    shown = [metric for score in scores if score.table for metric in score.columns]
+    return (*shown, "collision_rate")
+
+
+def summarise(
+    windows: WindowScores, bootstrap: int, seed: int, scores: Sequence[Score] = SCORES
+) -> dict[str, Any]:
+    """Means over windows, medians, bootstrap intervals over pairs, and driving measures.
+
+    With no window every mean is None.
+    """
+    table, names = windows.table, averaged(scores)
+    if table.empty:
+        return {name: None for name in names} | {"n_windows": 0, "n_pairs": 0}
+    values = table[list(names)]
+    ends = bootstrap_interval(values, table["pair_id"], bootstrap, stream(seed, "bootstrap"))
+    observed = {name: table[f"observed_{name}"].to_numpy() for name in windows.simulated}
+    return {
+        **_by_name(values.mean()),
+        "n_windows": len(table),
+        "n_pairs": int(table["pair_id"].nunique()),
+        "median": _by_name(values.median()),
+        "interval95": {name: ends[:, i].tolist() for i, name in enumerate(names)},
+        "driving": compare(windows.simulated, observed),
+    }
+
+
+def _by_name(values: pd.Series) -> dict[str, float]:
+    return {str(name): float(value) for name, value in values.items()}
+
+
+def pair_ranking(table: pd.DataFrame) -> pd.Series:
+    """Mean Energy Score over s, v and a of each pair, best first."""
+    energy = table[list(named("es").columns)].mean(axis=1)
+    return energy.groupby(table["pair_id"]).mean().sort_values(kind="stable")
+
+
+def plain_warnings(metrics: dict[str, Any]) -> list[str]:
+    """Every reason to be careful with these results; empty when there is none."""
+    return [
+        *_coverage(metrics),
+        *_flagged(metrics.get("novelty")),
+        *_leak(metrics["posterior"].get("leak_rate")),
+        *_ranks(metrics.get("simulated_drivers")),
+        *_collisions(metrics["after_context"]["collision_rate"]),
+    ]
+
+
+def _coverage(metrics: dict[str, Any]) -> list[str]:
+    scores, when = metrics["after_context"], "after the context"
+    lines = []
+    if not scores["n_windows"]:
+        scores, when = metrics["all_windows"], "of the whole recording"
+        lines.append(
+            "No pair is long enough for a window after its context: every score is on data that "
+            "overlap what the model has seen."
+        )
+    shares = [scores[metric] for metric in named("coverage95").columns]
+    low = {
+        variable.series: share
+        for variable, share in zip(VARIABLES.values(), shares, strict=True)
+        if share < LOW_COVERAGE
+    }
+    if low:
+        held = ", ".join(f"{share:.0%} of the {name}s" for name, share in low.items())
+        lines.append(
+            f"Predictions are overconfident: on windows {when}, 95% intervals hold only {held}."
+        )
+    return lines
+
+
+def _flagged(novelty: dict[str, Any] | None) -> list[str]:
+    if novelty is None or novelty["share_flagged"] <= MANY_FLAGGED:
+        return []
+    count = len(novelty["flagged"])
+    return [
+        f"{novelty['share_flagged']:.0%} of the drivers ({count}) drive unlike 99% of the "
+        "simulations the model was trained on; their posteriors are extrapolations."
+    ]
+
+
+def _leak(rate: float | None) -> list[str]:
+    if rate is None or rate <= HIGH_LEAK:
+        return []
+    return [
+        f"{rate:.0%} of the posterior draws fell outside the prior's range and were redrawn; "
+        "transform=bounded avoids this."
+    ]
+
+
+def _ranks(checks: dict[str, Any] | None) -> list[str]:
+    if checks is None:
+        return []
+    off = [name for name, p in checks["parameters"].items() if not p["sbc_inside_band"]]
+    if not off:
+        return []
+    return [
+        "On simulated drivers the posterior is not calibrated for "
+        f"{', '.join(off)}: its intervals do not hold the truth as often as they say."
+    ]
+
+
+def _collisions(rate: float | None) -> list[str]:
+    if rate is None or rate <= MANY_COLLISIONS:
+        return []
+    return [f"{rate:.1%} of the simulated drives after the context end in a collision."]
 
 
 def data_fingerprint(pairs: Pairs) -> str:
