@@ -135,12 +135,19 @@ def explain(error: BaseException, command: str) -> str | None:
         error: what was raised.
         command: whose config the arguments were for.
     """
-    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+    from hydra.errors import (
+        HydraException,
+        InstantiationException,
+        MissingConfigException,
+        OverrideParseException,
+    )
     from omegaconf.errors import OmegaConfBaseException
 
     found = input_error(error)
     if found is not None:
         return str(found)
+    if isinstance(error, InstantiationException):
+        return None  # a component failed in its own code
     if isinstance(error, OverrideParseException):
         problem = str(error).splitlines()[0]
         return (

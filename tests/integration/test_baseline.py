@@ -1,6 +1,5 @@
-"""baseline.py writes the same files as evaluate.py, for every method."""
+"""`asbc baseline` writes the same files as `asbc evaluate`, for every method."""
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +10,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 
+from asbc.commands.baseline import main
+from asbc.config import CONF
 from asbc.errors import InputError
 from asbc.reporting.collect import find_runs
 
-ROOT = Path(__file__).parents[2]
 SCORES = (
     *(f"{score}_{x}" for score in ("rmse", "es", "crps", "coverage95") for x in "sva"),
     *("collision_rate", "n_windows", "n_pairs"),
@@ -28,22 +28,19 @@ SHORT = [
 
 @pytest.fixture
 def baseline_here(monkeypatch, tiny_pairs) -> Callable[..., dict]:
-    """Run baseline.py in this process with these overrides; returns its metrics."""
-    spec = importlib.util.spec_from_file_location("baseline", ROOT / "baseline.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """Run a baseline in this process with these overrides; returns its metrics."""
 
     def run(folder: Path, *overrides: str) -> dict:
         given = [*SHORT, f"data.path={tiny_pairs}", *overrides]
         folder.mkdir(exist_ok=True)  # as Hydra does
-        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
             cfg = compose(
                 "baseline",
                 [*given, f"hydra.runtime.output_dir={folder}"],
                 return_hydra_config=True,
             )
         monkeypatch.setattr(HydraConfig.instance(), "cfg", cfg)
-        module.main(cfg)
+        main(cfg)
         return json.loads((folder / "evaluation" / "metrics.json").read_text())
 
     return run

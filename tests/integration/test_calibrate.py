@@ -1,6 +1,7 @@
-"""calibrate.py as users run it, on tiny trained runs."""
+"""`asbc calibrate` as users run it, on tiny trained runs."""
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,40 +10,39 @@ import arviz as az
 import pandas as pd
 import pytest
 
-# Loaded here once: every entry point below is a fork of this process.
-import asbc.calibration.calibrate
-import asbc.population.outputs
+# Loaded here once: every command below is a fork of this process.
+import asbc.calibration.export.tables
+import asbc.population.pictures  # noqa: F401
 from asbc.calibration import calibrate as pipeline
 from asbc.calibration.export import parts
 
 FILES = ("draws.parquet", "drivers.csv", "summary.csv", "posterior.nc")
 FAST = [
-    *("calibration.samples=40", "calibration.chunk=5", "calibration.simulated_drivers=60"),
+    *("calibration.samples=40", "calibration.chunk=5"),
     *("sumo.drivers=7", "hydra/job_logging=none"),
 ]
 WEIGHTING = ("refine.weighting.proposals=200", "refine.weighting.effective_draws=20")
-RUNS: dict[str, Path] = {}
 
 
-@pytest.fixture
-def trained(run_command, tiny, tmp_path_factory) -> Callable[[str], Path]:
-    """A run of train.py for a residual model, each made once."""
+@pytest.fixture(scope="module")
+def trained(trained, tmp_path_factory) -> Callable[[str], Path]:
+    """A trained run for a residual model, of this module's own."""
+    runs: dict[str, Path] = {}
 
     def run(residual: str = "gaussian") -> Path:
-        if residual not in RUNS:
-            folder = tmp_path_factory.mktemp("trained") / residual
-            overrides = [*tiny, f"residual={residual}", "transform=bounded", "training.rounds=0"]
-            assert run_command("train", [*overrides, f"hydra.run.dir={folder}"]) == 0
-            RUNS[residual] = folder
-        return RUNS[residual]
+        if residual not in runs:
+            shared = trained(f"residual={residual}", "transform=bounded", "training.rounds=0")
+            folder = tmp_path_factory.mktemp("calibrated") / residual
+            runs[residual] = Path(shutil.copytree(shared, folder))
+        return runs[residual]
 
     return run
 
 
 @pytest.fixture
 def calibrate(run_command, tmp_path, monkeypatch) -> Callable[..., tuple[int, str]]:
-    """Run calibrate.py without its figure; returns its exit code and everything it printed."""
-    monkeypatch.setattr("asbc.population.outputs.save_figure", lambda *_: None)
+    """Calibrate without the figure; returns its exit code and everything it printed."""
+    monkeypatch.setattr("asbc.population.pictures.save_figure", lambda *_: None)
 
     def run(*arguments: str, prepare: Callable[[], None] | None = None) -> tuple[int, str]:
         log = tmp_path / "calibrate.log"

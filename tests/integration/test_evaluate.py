@@ -1,4 +1,4 @@
-"""evaluate.py and report.py as users run them, on a tiny trained run."""
+"""`asbc evaluate` and `asbc report` as users run them, on a tiny trained run."""
 
 import json
 import shutil
@@ -8,8 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-# Loaded here once: every entry point below is a fork of this process.
-
 FAST = [
     *("evaluation=fast", "evaluation.horizon=20", "evaluation.samples=20"),
     *("evaluation.simulated_drivers=30", "evaluation.posterior_draws=19"),
@@ -18,22 +16,17 @@ KEYS = [
     *(f"{score}_{x}" for score in ("rmse", "es", "crps", "coverage95") for x in "sva"),
     *("collision_rate", "n_windows", "n_pairs"),
 ]
-TRAINED: dict[str, Path] = {}
 
 
-@pytest.fixture
-def trained(run_command, tiny, tmp_path_factory) -> Path:
-    """A run of train.py, made once."""
-    if "run" not in TRAINED:
-        folder = tmp_path_factory.mktemp("trained") / "run"
-        assert run_command("train", [*tiny, f"hydra.run.dir={folder}"]) == 0
-        TRAINED["run"] = folder
-    return TRAINED["run"]
+@pytest.fixture(scope="module")
+def trained(trained, tmp_path_factory) -> Path:
+    """A trained run of this module's own, for results go into its folder."""
+    return Path(shutil.copytree(trained(), tmp_path_factory.mktemp("evaluated") / "run"))
 
 
 @pytest.fixture
 def evaluate(run_command, tmp_path, monkeypatch) -> Callable[..., tuple[int, str]]:
-    """Run evaluate.py without its figures; returns its exit code and everything it printed."""
+    """Evaluate without figures; returns its exit code and everything it printed."""
     # Drawing is slow and tested elsewhere.
     monkeypatch.setattr("asbc.reporting.run_report.all_pictures", lambda *_: [])
 
@@ -115,14 +108,39 @@ def test_training_pairs_are_called_so(trained, evaluate, tmp_path) -> None:
     assert code == 0 and "include the training split" in text
 
 
-def test_training_data_that_are_gone_are_no_obstacle(
+def test_a_run_works_where_its_training_data_are_not(
     copied, evaluate, tiny_pairs, tmp_path
 ) -> None:
+    """As on a colleague's machine: the leaders of the checks come with the run."""
+    code, text = evaluate(f"run={copied}", f"output={tmp_path / 'here'}")
+    assert code == 0, text
     config = (copied / "config.yaml").read_text()
     (copied / "config.yaml").write_text(config.replace(str(tiny_pairs), "/gone.csv"))
-    code, text = evaluate(f"run={copied}", f"data.path={tiny_pairs}")
+    moved = tmp_path / "moved.csv"
+    shutil.copy(tiny_pairs, moved)
+    code, text = evaluate(f"run={copied}", f"data.path={moved}", f"output={tmp_path / 'there'}")
     assert code == 0, text
-    assert "training data could not be read" in text
+    here, there = read(tmp_path / "here"), read(tmp_path / "there")
+    for part in ("all_windows", "after_context", "simulated_drivers", "novelty", "posterior"):
+        assert here[part] == there[part], part
+    code, text = evaluate(f"run={copied}")
+    assert code == 2 and "error: pairs: /gone.csv: no such file" in text
+
+
+def test_contexts_longer_than_the_runs_leaders_are_said(trained, evaluate, tmp_path) -> None:
+    code, text = evaluate(f"run={trained}", "data.context_steps=30", f"output={tmp_path / 'o'}")
+    assert code == 0, text
+    assert "longer than the leaders kept with the run" in text
+    assert "Contexts of 30 samples; the model was trained on contexts of 20" in text
+
+
+def test_a_run_that_names_foreign_code_is_refused(copied, evaluate, monkeypatch) -> None:
+    config = (copied / "config.yaml").read_text()
+    (copied / "config.yaml").write_text(
+        config.replace("asbc.data.pairs_file.PairsFile", "os.system")
+    )
+    code, text = evaluate(f"run={copied}")
+    assert code == 2 and "its config.yaml names os.system, which is not part of asbc" in text
 
 
 def test_a_run_without_a_finished_round_says_so(copied, evaluate) -> None:
@@ -146,7 +164,7 @@ def test_weights_that_do_not_fit_are_refused(copied, evaluate) -> None:
     assert code != 0 and "weights do not fit" in text
     (copied / "checkpoints" / "best.ckpt").write_bytes(b"not a checkpoint")
     code, text = evaluate(f"run={copied}")
-    assert code != 0 and "best.ckpt" in text and "InputError" in text
+    assert code == 2 and "error: " in text and "best.ckpt: not a file of weights" in text
 
 
 def test_a_folder_that_is_no_run_is_refused(evaluate, tmp_path) -> None:
@@ -155,7 +173,7 @@ def test_a_folder_that_is_no_run_is_refused(evaluate, tmp_path) -> None:
     code, text = evaluate(f"run={tmp_path / 'nowhere'}")
     assert code != 0 and "no such folder" in text
     code, text = evaluate()
-    assert code != 0 and "run" in text and "Missing" in text
+    assert code == 2 and text == "error: run: no value given; add run=VALUE\n"
 
 
 def test_data_that_cannot_be_used_are_refused(trained, evaluate, tiny_pairs, tmp_path) -> None:

@@ -1,31 +1,25 @@
-"""simulate.py as users run it, on a tiny trained run."""
+"""`asbc simulate` as users run it, on a tiny trained run."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-# Loaded here once: every entry point below is a fork of this process.
-
 FAST = ("samples=10", "hydra/job_logging=none")
-RUNS: dict[str, Path] = {}
 
 
-@pytest.fixture
-def trained(run_command, tiny, tmp_path_factory) -> Path:
-    """A run of train.py, made once."""
-    if "run" not in RUNS:
-        folder = tmp_path_factory.mktemp("trained") / "run"
-        overrides = [*tiny, "transform=bounded", "training.rounds=0"]
-        assert run_command("train", [*overrides, f"hydra.run.dir={folder}"]) == 0
-        RUNS["run"] = folder
-    return RUNS["run"]
+@pytest.fixture(scope="module")
+def trained(trained, tmp_path_factory) -> Path:
+    """A trained run of this module's own, for results go into its folder."""
+    shared = trained("residual=gaussian", "transform=bounded", "training.rounds=0")
+    return Path(shutil.copytree(shared, tmp_path_factory.mktemp("simulated") / "run"))
 
 
 @pytest.fixture
 def simulate(run_command, tmp_path) -> Callable[..., tuple[int, str]]:
-    """Run simulate.py; returns its exit code and everything it printed."""
+    """Simulate; returns its exit code and everything it printed."""
 
     def run(*arguments: str) -> tuple[int, str]:
         log = tmp_path / "simulate.log"
@@ -64,13 +58,13 @@ def test_new_drivers_follow_a_recorded_leader(trained, simulate) -> None:
     drives = pd.read_parquet(folder / "drives.parquet")
     assert len(drives) == 30 * 61 and drives.groupby("driver")["gap"].first().nunique() == 1
     code, text = simulate(*arguments, "scenario.pair=99")
-    assert code != 0 and "scenario.pair=99 is not in the data (24 pairs: r/0, " in text
+    assert code != 0 and "pair 99 is not in the data (24 pairs: r/0, " in text
 
 
 def test_a_calibrations_population_is_used(trained, simulate, run_command, monkeypatch) -> None:
-    monkeypatch.setattr("asbc.population.outputs.save_figure", lambda *_: None)
+    monkeypatch.setattr("asbc.population.pictures.save_figure", lambda *_: None)
     folder = trained / "calibrated"
-    small = ["calibration.samples=10", "calibration.simulated_drivers=0", f"output={folder}"]
+    small = ["calibration.samples=10", "calibration.novelty=false", f"output={folder}"]
     assert run_command("calibrate", [f"run={trained}", *small]) == 0
     draws = pd.read_parquet(folder / "draws.parquet").assign(T=1.25)
     draws.to_parquet(folder / "draws.parquet")

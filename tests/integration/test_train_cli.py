@@ -1,4 +1,4 @@
-"""train.py as a user runs it."""
+"""`asbc train` as a user runs it."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,6 @@ import torch
 from omegaconf import OmegaConf
 
 from asbc.errors import InputError
-
-ROOT = Path(__file__).parents[2]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -35,10 +33,11 @@ def test_a_run_leaves_everything_needed_to_understand_it(run_command, tiny, tmp_
         chosen = index if loss < rounds["loss"][chosen] - 1e-3 else chosen
     assert best == f"best round {chosen}, hold-out loss {rounds['loss'][chosen]:.4f}"
     config = OmegaConf.load(run / "config.yaml")
-    assert config.training.rounds == 2 and config.acquisition.strategy.candidates == 150
+    assert config.training.rounds == 2 and config.acquisition.candidates == 150
     record = json.loads((run / "run.json").read_text())
     assert record["overrides"] == tiny and record["versions"]["torch"] == torch.__version__
     files = ["metrics.csv", "data_summary.md", "checkpoints/last.ckpt", "checkpoints/best.ckpt"]
+    files += ["leaders.pt", "novelty.pt"]
     assert all((run / name).is_file() for name in files)
     assert not list(run.rglob("*.partial"))
 
@@ -112,12 +111,32 @@ def test_bad_values_are_refused_before_any_work(override, message, tiny, train_h
 
 @pytest.mark.parametrize(
     ("override", "message"),
-    [("acquisition=greedy", "Could not find 'acquisition/greedy'"), ("rouds=3", "rouds")],
+    [
+        ("acquisition=greedy", "acquisition=greedy: no such choice; expected one of joint, "),
+        ("residual=mattern", "did you mean matern? expected one of gaussian, matern"),
+        ("training.round=3", "training.round: no such setting; did you mean training.rounds?"),
+        ("zzz=3", "zzz: no such setting; see asbc train --help"),
+        ("data=pairs", "data.path: no value given; add data.path=VALUE"),
+        ("seed=[1", "seed=[1: not an override Hydra can read"),
+    ],
 )
-def test_unknown_names_are_refused_with_the_choices(override, message, run_command, tmp_path):
+def test_a_mistake_is_one_line_with_a_remedy(override, message, run_command, tmp_path):
     log = tmp_path / "log"
-    assert run_command("train", [override], log=log) == 1
-    assert message in log.read_text()
+    assert run_command("train", [override], log=log) == 2
+    [line] = log.read_text().splitlines()
+    assert line.startswith("error: ") and message in line
+
+
+def test_a_traceback_is_for_bugs_and_for_those_who_ask(run_command, tiny, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    monkeypatch.setenv("ASBC_DEBUG", "1")
+    assert run_command("train", [*tiny, "training.rounds=-1"], log=log) == 1
+    assert "Traceback" in log.read_text() and "training.rounds=-1" in log.read_text()
+    monkeypatch.delenv("ASBC_DEBUG")
+    bug, log = tmp_path / "bug", tmp_path / "other log"
+    monkeypatch.setattr("asbc.training.train.observed_subset", lambda *_: 1 / 0)
+    assert run_command("train", [*tiny, f"hydra.run.dir={bug}"], log=log) == 1
+    assert "ZeroDivisionError" in log.read_text() and "Traceback" in log.read_text()
 
 
 @pytest.mark.parametrize("debug", ["fast", "overfit", "profiler", "anomaly"])

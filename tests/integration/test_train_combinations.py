@@ -40,8 +40,10 @@ def test_the_combination_trains(combination, tiny, train_here, tmp_path):
 
 
 @pytest.mark.parametrize("residual", CHOICES[0])
-def test_a_guide_trains_with_joint_acquisition(residual, tiny, train_here, tmp_path):
-    guided = [f"residual={residual}", "transform=prior", "guide=laplace", "training.rounds=1"]
+def test_coordinates_by_trajectory_train_with_joint_acquisition(
+    residual, tiny, train_here, tmp_path
+):
+    guided = [f"residual={residual}", "transform=laplace", "training.rounds=1"]
     small = ["training.max_epochs=1", "training.warmup_simulations=32"]
     loss = train_here([*tiny, *guided, *small], tmp_path)
     rounds = pd.read_csv(tmp_path / "rounds.csv")

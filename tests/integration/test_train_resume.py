@@ -38,8 +38,6 @@ def half_a_checkpoint(call: int):
     """Kill the process in the middle of writing its `call`-th file."""
 
     def prepare() -> None:
-        import asbc.training.callbacks as module
-
         original, calls = torch.save, 0
 
         def patched(content, file):
@@ -51,7 +49,7 @@ def half_a_checkpoint(call: int):
                 die()
             original(content, file)
 
-        module.torch.save = patched
+        torch.save = patched
 
     return prepare
 
@@ -114,7 +112,9 @@ def assert_same_run(run: Path, reference: Path) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_and_resumed_equals_uninterrupted(point, run_command, tiny, tmp_path, uninterrupted):
+def test_killed_and_resumed_equals_uninterrupted(
+    point, run_command, tiny, tmp_path, uninterrupted
+):
     if not uninterrupted.exists():
         assert run_command("train", [*tiny, f"hydra.run.dir='{uninterrupted}'"]) == 0
     run, log = tmp_path / FOLDER, tmp_path / "log"
@@ -130,8 +130,8 @@ def test_a_killed_stream_goes_on_as_if_nothing_had_happened(run_command, tiny_st
     from asbc.posterior.estimator import PosteriorEstimator
 
     whole, run = tmp_path / "whole", tmp_path / "run"
-    extra = ["features=actions", "flow=nsf", "robust=real", "acquisition.lambda_share=0.5"]
-    arguments = [*tiny_stream, *extra, "transform=prior", "guide=laplace"]
+    extra = ["encoder=actions", "flow=nsf", "robust=real", "acquisition.lambda_share=0.5"]
+    arguments = [*tiny_stream, *extra, "transform=laplace"]
     assert run_command("train", [*arguments, f"hydra.run.dir={whole}"]) == 0
     # 3 batches a chunk: in the middle of the third one
     late = kill_on_call(PosteriorEstimator, "training_step", 8)

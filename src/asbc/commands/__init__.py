@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif given[0] in COMMANDS:
         start(given[0], given[1:])
     else:
-        print(f"error: {given[0]}: no such command; expected one of {', '.join(COMMANDS)}")
+        names = ", ".join(COMMANDS)
+        print(f"error: {given[0]}: no such command; expected one of {names}", file=sys.stderr)
         sys.exit(USAGE)
 
 

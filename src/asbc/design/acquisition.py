@@ -1,7 +1,8 @@
 """Acquisition strategies: each plans which (theta, leader window) pairs a round simulates.
 
 A strategy makes a plan; the plan hands out pairs, best first, for as long as it is asked. A pair
-whose simulation is unusable is thus replaced by the next one of the same plan.
+whose simulation is unusable is thus replaced by the next one of the same plan. Strategies hold
+their own values, those of conf/acquisition/, and refuse bad ones when they are built.
 """
 
 from abc import ABC, abstractmethod
@@ -9,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,15 +21,22 @@ from asbc.design.proposal import (
     SoftShrinkProposal,
     ThetaProposal,
     check_schedule,
+    check_share,
     constant_shrink,
 )
-from asbc.design.selection import GreedyPicker, representativeness, standardise, uncertainty
+from asbc.design.selection import (
+    GreedyPicker,
+    member_uncertainty,
+    pair_up,
+    representativeness,
+    score_quantiles,
+)
 from asbc.design.weights import correction
 from asbc.errors import InputError
 from asbc.types import Density
 from asbc.utils.checks import check_integer, check_number
 from asbc.utils.progress import Stopwatch
-from asbc.utils.random import key, stream
+from asbc.utils.random import stream
 
 
 class Choice(NamedTuple):
@@ -90,6 +97,10 @@ class MixedWindows(Acquisition):
 
     alpha_schedule: Sequence[float]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_schedule("acquisition.alpha_schedule", self.alpha_schedule, rounds=0)
+
     @property
     def windows(self) -> LeaderMixture:
         """The distribution of the leader windows."""
@@ -120,6 +131,8 @@ class ShrunkProposal(MixedWindows):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_integer("acquisition.samples_per_trajectory", self.samples_per_trajectory, minimum=1)
+        if self.lambda_schedule is not None:
+            check_schedule("acquisition.lambda_schedule", self.lambda_schedule, rounds=0)
 
     @property
     def proposal(self) -> ThetaProposal:
@@ -133,23 +146,6 @@ class ShrunkProposal(MixedWindows):
         if self.lambda_schedule is not None:
             check_schedule("acquisition.lambda_schedule", self.lambda_schedule, rounds)
         super().check(rounds, pairs_per_round, synthetic_windows)
-
-
-def own_values(strategy: type, section: Mapping[str, Any]) -> dict[str, Any]:
-    """A config section without the sizes that an experiment sets for other strategies.
-
-    `experiment=smoke` makes every strategy small, and so names what only some of them have. What
-    no strategy has stays, for the strategy to refuse.
-    """
-    own = {field.name for field in fields(strategy)} if is_dataclass(strategy) else set(section)
-    others = {field.name for kind in _kinds(Acquisition) for field in fields(kind)}
-    return {name: value for name, value in section.items() if name in own or name not in others}
-
-
-def _kinds(strategy: type[Acquisition]) -> Iterator[type[Acquisition]]:
-    for kind in strategy.__subclasses__():
-        yield kind
-        yield from _kinds(kind)
 
 
 def prior_plan(space: DesignSpace) -> Plan:
@@ -200,7 +196,7 @@ class StreamAcquisition(Acquisition):
         for name in ("simulations", "chunk", "samples_per_trajectory"):
             check_integer(f"acquisition.{name}", getattr(self, name), minimum=1)
         for name in ("lambda_share", "alpha_share"):
-            check_schedule(f"acquisition.{name}", [getattr(self, name)], rounds=0)
+            check_share(f"acquisition.{name}", getattr(self, name))
         if self.minutes is not None:
             check_number("acquisition.minutes", self.minutes, above=0)
 
@@ -283,7 +279,8 @@ class ThetaAcquisition(ShrunkProposal):
             alpha = member_uncertainty(
                 drawn.theta, round, posterior, space, self.members, self.uncertainty_epsilon
             )
-        ranking = torch.sort(alpha, descending=True, stable=True).indices[: _usable(alpha)]
+        usable = int((alpha > -torch.inf).sum())
+        ranking = torch.sort(alpha, descending=True, stable=True).indices[:usable]
         start = 0
 
         def take(n: int) -> Choice:
@@ -378,39 +375,19 @@ class JointAcquisition(ThetaAcquisition):
         return Plan(take, diagnostics | score_quantiles(score), watch.seconds)
 
 
-def member_uncertainty(
-    theta: Tensor,
-    round: int,
-    posterior: Density,
-    space: DesignSpace,
-    members: int,
-    epsilon: float,
-) -> Tensor:
-    """alpha (candidates,) over fresh dropout members and the observed subset, standardised."""
-    keys = [key(space.seed, "member", round, m) for m in range(members)]
-    log_density = torch.stack(
-        [posterior.member(k).log_prob_grid(theta, space.contexts) for k in keys]
-    )
-    return standardise(uncertainty(log_density, epsilon))
+def own_values(strategy: type, section: Mapping[str, Any]) -> dict[str, Any]:
+    """A config section without the sizes that an experiment sets for other strategies.
 
-
-def pair_up(n: int, pairs: int, counts: Tensor, rng: np.random.Generator) -> Tensor:
-    """For each of n parameters, `pairs` different windows: (n, pairs) indices into `counts`.
-
-    A window drawn twice is twice as likely to be chosen, so that pairs follow the mixture the
-    windows were drawn from (weighted sampling without replacement by exponential keys).
+    `experiment=smoke` makes every strategy small, and so names what only some of them have. What
+    no strategy has stays, for the strategy to refuse.
     """
-    pairs = min(pairs, len(counts))
-    keys = torch.from_numpy(rng.standard_exponential((n, len(counts)), dtype=np.float32))
-    return keys.div_(counts).topk(pairs, dim=1, largest=False).indices
+    own = {field.name for field in fields(strategy)} if is_dataclass(strategy) else set(section)
+    others = {field.name for kind in _kinds(Acquisition) for field in fields(kind)}
+    return {name: value for name, value in section.items() if name in own or name not in others}
 
 
-def score_quantiles(score: Tensor) -> dict[str, float]:
-    """Quantiles of a pool's scores, for the log."""
-    finite = score[torch.isfinite(score)].double()
-    percents = (5, 50, 95, 99) if len(finite) else ()
-    return {f"score_q{p:02d}": float(torch.quantile(finite, p / 100)) for p in percents}
-
-
-def _usable(score: Tensor) -> int:
-    return int((score > -torch.inf).sum())
+def _kinds(strategy: type[Any]) -> Iterator[type[Any]]:
+    """All strategies that derive from this one."""
+    for kind in strategy.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
