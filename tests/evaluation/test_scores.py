@@ -1,4 +1,7 @@
-"""Scores against scoringrules, the brute-force definition, and cases solved by hand."""
+"""Scores against scoringrules, the brute-force definition, and cases solved by hand.
+
+The pair bootstrap against the textbook standard error of clustered means.
+"""
 
 import numpy as np
 import pytest
@@ -6,6 +9,7 @@ import scoringrules
 import torch
 from scipy import stats
 
+from asbc.errors import InputError
 from asbc.evaluation import scores
 
 RNG = np.random.default_rng(0)
@@ -92,3 +96,98 @@ def test_all_scores_do_not_depend_on_the_batch() -> None:
         alone = scores.score_all(SAMPLES[row : row + 1], OBSERVED[row : row + 1])
         for name, value in alone.items():
             assert together[name][row].item() == pytest.approx(value.item(), rel=1e-6), name
+
+
+def test_interval_has_the_width_of_the_mean_over_pairs() -> None:
+    rng = np.random.default_rng(1)
+    pair = np.repeat(np.arange(400), 5)
+    # Windows of a pair are equal: 2000 windows carry the information of 400 pairs.
+    values = np.repeat(rng.normal(2, 1, 400), 5)
+    low, high = scores.bootstrap_interval(values, pair, 4000, rng)
+    expected = 2 * 1.96 * values.std() / np.sqrt(400)
+    assert high - low == pytest.approx(expected, rel=0.06)
+    assert low < values.mean() < high
+
+
+def test_uneven_pairs_match_a_naive_resampling_loop() -> None:
+    rng = np.random.default_rng(2)
+    pair = np.array(["a", "a", "a", "b", "c", "c"])
+    values = rng.normal(size=(6, 2))
+    ours = scores.bootstrap_interval(values, pair, 20_000, np.random.default_rng(3), level=0.8)
+    groups = [values[pair == name] for name in "abc"]
+    draws = [
+        np.concatenate([groups[i] for i in rng.integers(3, size=3)]).mean(0) for _ in range(20_000)
+    ]
+    naive = np.quantile(np.array(draws), [0.1, 0.9], axis=0)
+    np.testing.assert_allclose(ours, naive, atol=0.03)
+
+
+def test_the_declared_scores_are_the_functions_above() -> None:
+    together = scores.score_all(SAMPLES, OBSERVED)
+    ordered = scores.sorted_by_step(SAMPLES)
+    assert list(together) == [
+        "rmse",
+        "es",
+        "crps",
+        "pit",
+        "coverage50",
+        "coverage80",
+        "coverage95",
+    ]
+    expected = {
+        "rmse": scores.rmse_of_mean(SAMPLES, OBSERVED),
+        "es": scores.energy_score(SAMPLES, OBSERVED),
+        "crps": scores.crps(ordered, OBSERVED),
+        "pit": scores.pit(ordered, OBSERVED)[:, -1],
+        "coverage50": scores.central_coverage(ordered, OBSERVED, 0.5),
+        "coverage80": scores.central_coverage(ordered, OBSERVED, 0.8),
+        "coverage95": scores.central_coverage(ordered, OBSERVED, 0.95),
+    }
+    for name, value in expected.items():
+        assert torch.equal(together[name], value), name
+
+
+def test_the_headline_is_the_papers_table_plus_ones_own() -> None:
+    assert scores.headline() == {
+        **{"rmse_s": "RMSE s", "rmse_v": "RMSE v", "rmse_a": "RMSE a"},
+        **{"es_s": "ES s", "es_v": "ES v", "es_a": "ES a"},
+    }
+    own = scores.Score("bias", "Bias", lambda samples, ordered, observed: samples.mean((1, 2)))
+    assert list(scores.headline((*scores.SCORES, own)).items())[6:] == [
+        *(("bias_s", "Bias s"), ("bias_v", "Bias v"), ("bias_a", "Bias a")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("best", "values", "expected"),
+    [("low", [2.0, 1.0], 1.0), ("high", [2.0, 1.0], 2.0), (0.95, [0.99, 0.93, 1.2], 0.93)],
+)
+def test_the_best_mean_has_the_smallest_loss(best, values, expected) -> None:
+    score = scores.Score("x", "X", scores.energy_score, best=best)
+    assert min(values, key=score.loss) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "my score"}, "score 'my score': expected a name of letters"),
+        ({"table": "first"}, "score x: table='first'; expected headline, further or None"),
+        ({"best": "lower"}, "score x: best='lower'; expected low, high or a number"),
+    ],
+)
+def test_a_score_that_makes_no_sense_is_refused(arguments, message) -> None:
+    with pytest.raises(InputError, match=message):
+        scores.Score(**{"name": "x", "label": "X", "function": scores.crps, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("function", "returned"),
+    [
+        (lambda samples, ordered, observed: samples.mean(1), r"\[6, 20\]"),
+        (lambda samples, ordered, observed: 1.0, "float"),
+    ],
+)
+def test_a_function_must_give_one_number_per_window(function, returned) -> None:
+    wrong = scores.Score("wrong", "W", function)
+    with pytest.raises(InputError, match=f"score wrong: its function returned {returned} for 6"):
+        scores.score_all(SAMPLES, OBSERVED, [wrong])

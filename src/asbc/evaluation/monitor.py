@@ -57,7 +57,7 @@ def validation_scores(
     return row
 
 
-RoundScore = Callable[[PosteriorEstimator, Simulator, Pairs, int], Row]
+RoundScore = Callable[[Density, Simulator, Pairs, int], Row]
 
 
 class ValidationMonitor(pl.Callback):
@@ -66,7 +66,7 @@ class ValidationMonitor(pl.Callback):
     They do not influence training: the loop stops by its synthetic hold-out, as in the paper.
 
     Args:
-        score: called with the estimator, the simulator, the validation pairs and the context's
+        score: called with the posterior, the simulator, the validation pairs and the context's
             length; returns the columns to add.
         simulator: the forward model.
         data: the run's data.
@@ -84,4 +84,6 @@ class ValidationMonitor(pl.Callback):
 
     def on_round_end(self, estimator: PosteriorEstimator, round: int) -> Row:
         """The columns of one round."""
-        return self.score(estimator, self.simulator, self.validation, self.data.context_steps)
+        return self.score(
+            estimator.posterior, self.simulator, self.validation, self.data.context_steps
+        )

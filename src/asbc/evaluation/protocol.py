@@ -69,6 +69,8 @@ class EvaluationSettings:
     chunk: int = 16
 
     def __post_init__(self) -> None:
+        for name in ("pairs", "extra_scores"):  # lists in a config file
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.split not in SPLITS:
             raise InputError(f"evaluation.split={self.split}; expected one of {', '.join(SPLITS)}")
         smallest = {

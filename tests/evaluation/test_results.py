@@ -8,7 +8,6 @@ from asbc.errors import InputError
 from asbc.evaluation.protocol import EvaluationSettings, WindowScores
 from asbc.evaluation.results import averaged, pair_ranking, summarise
 
-
 AVERAGED = averaged()
 
 

@@ -177,7 +177,7 @@ def test_unusable_data_are_refused_in_plain_words(setting) -> None:
     theta = torch.tensor([30.0, 2, 1.5, 1.2, 1.8, 0.3]).repeat(6, 5, 1)
     cases = evaluate_draws(simulator, theta, pairs, 75, SMALL).cases
     assert cases.index("r/3") == cases.index("3") == 3
-    with pytest.raises(InputError, match="pair 99 is not among"):
+    with pytest.raises(InputError, match="pair 99 is not in the data"):
         cases.index("99")
 
 
