@@ -1,8 +1,7 @@
 """An evaluation made of random numbers: enough for tables and figures, no model needed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,25 +16,26 @@ from asbc.evaluation.cases import Cases
 from asbc.evaluation.checks import PosteriorChecks, rank_test
 from asbc.evaluation.protocol import EvaluationSettings, WindowScores
 from asbc.evaluation.results import (
-    AVERAGED,
     Evaluation,
     RunInfo,
-    asbc_label,
+    averaged,
     summarise,
     write_evaluation,
 )
+from asbc.evaluation.scores import SCORES, Score
 from asbc.posterior.novelty import Novelty
 
+LABELS = {"gaussian": "Gaussian", "matern": "Matérn"}
 NAMES = ("v0", "s0", "T", "a_max", "b", "sigma")
 PAIRS, WINDOWS = 8, 4
 MEASURES = ("min_ttc", "time_headway", "strongest_braking", "hard_braking")
 
 
-def make_windows(seed: int, scale: float) -> WindowScores:
+def make_windows(seed: int, scale: float, scores: Sequence[Score] = SCORES) -> WindowScores:
     rng = np.random.default_rng(seed)
     count = PAIRS * WINDOWS
-    table = pd.DataFrame({name: scale * rng.exponential(size=count) for name in AVERAGED})
-    for name in AVERAGED:
+    table = pd.DataFrame({name: scale * rng.exponential(size=count) for name in averaged(scores)})
+    for name in averaged(scores):
         if "coverage" in name or "rate" in name:
             table[name] = rng.uniform(0.9, 1.0, count)
     for x in "sva":
@@ -83,19 +83,22 @@ def make_checks(seed: int) -> PosteriorChecks:
     )
 
 
-def make_evaluation(seed: int = 0, scale: float = 1.0, context_steps: int = 75) -> Evaluation:
-    scores = make_windows(seed, scale)
+def make_evaluation(
+    seed: int = 0, scale: float = 1.0, context_steps: int = 75, extra: Sequence[Score] = ()
+) -> Evaluation:
+    settings = EvaluationSettings(extra_scores=extra)
+    scores = make_windows(seed, scale, settings.scores)
     after = scores.table["start"].to_numpy() >= 75
     table = scores.table.assign(all_windows=True, after_context=after)
     part = WindowScores(table[after], {k: v[after] for k, v in scores.simulated.items()})
     checks = make_checks(seed)
     embeddings = torch.from_numpy(np.random.default_rng(seed).normal(size=(100, 4)))
     metrics = {
-        "all_windows": summarise(scores, 50, 0),
-        "after_context": summarise(part, 50, 0),
+        "all_windows": summarise(scores, 50, 0, settings.scores),
+        "after_context": summarise(part, 50, 0, settings.scores),
         "posterior": {"leak_rate": 0.07, "contraction": {"T": 0.8}},
         "novelty": {"share_flagged": 0.25},
-        "settings": asdict(EvaluationSettings()) | {"pairs": []},
+        "settings": settings.to_dict(),
         "data": {
             "fingerprint": "f00",
             "n_pairs": PAIRS,
@@ -107,8 +110,10 @@ def make_evaluation(seed: int = 0, scale: float = 1.0, context_steps: int = 75) 
         "notes": [],
     }
     novelty = Novelty.fit(embeddings)
+    distance = np.ones(PAIRS)
     return Evaluation(
-        metrics, table, scores.simulated, make_cases(seed), checks, novelty, np.ones(PAIRS)
+        *(metrics, table, scores.simulated, make_cases(seed), checks, novelty, distance),
+        scores=settings.scores,
     )
 
 
@@ -140,7 +145,7 @@ def save_pixel(_: Figure, folder: Path, name: str) -> Path:
 def pixels_for_figures() -> Iterator[None]:
     """Save a white pixel for every figure: for tests that are not about how figures look."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("study", "run_figures"):
+        for module in ("study_report", "run_report"):
             patch.setattr(f"asbc.reporting.{module}.save_figure", save_pixel)
         yield
 
@@ -177,10 +182,14 @@ def save_run(tmp_path) -> Callable[..., Path]:
         for section, values in (changes or {}).items():
             known = result.metrics[section]
             result.metrics[section] = known | values if isinstance(known, dict) else values
+        label = f"ASBC-{LABELS[residual]}"
+        if acquisition != "joint":
+            label += f", {acquisition}"
         result.metrics["run"] = RunInfo(
-            method=method or asbc_label(residual, str(acquisition)),
+            method=method or label,
             kind="asbc" if acquisition else "baseline",
             residual=residual,
+            residual_label=LABELS[residual],
             acquisition=acquisition,
             variant=variant,
             seed=seed if acquisition else None,

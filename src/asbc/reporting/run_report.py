@@ -24,10 +24,10 @@ from asbc.reporting.figures.style import save_figure
 from asbc.reporting.html import Page, Picture, Section, write_page
 from asbc.reporting.run_tables import (
     NOTE,
-    further_table,
     data_tables,
     driver_table,
     driving_table,
+    further_table,
     headline_table,
     posterior_tables,
     settings_table,
