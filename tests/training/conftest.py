@@ -1,18 +1,10 @@
-from pathlib import Path
-
 import pytest
-import pytorch_lightning as pl
-import torch
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from asbc.design.proposal import DesignSpace
+from asbc.config import build as build_section
+from asbc.config import compose
 from asbc.training.datamodule import SimulationDataModule
-from asbc.training.settings import validate
-from asbc.training.train import observed_subset
-
-CONF = Path(__file__).parents[2] / "conf"
+from asbc.training.train import build_model, build_strategy, design_space
 
 
 class Builder:
@@ -23,33 +15,21 @@ class Builder:
 
     def __call__(self, *overrides: str):
         """The estimator and the data module."""
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("train", [*self.tiny, *overrides])
+        cfg = compose("train", [*self.tiny, *overrides, "folder=unused"])
         OmegaConf.resolve(cfg)
-        torch.manual_seed(cfg.seed)
-        simulator = instantiate(cfg.robust)
-        train = instantiate(cfg.data).splits().train
-        size = cfg.acquisition.subset_size
-        subset = observed_subset(train, cfg.data.context_steps, size, cfg.seed)
-        space = DesignSpace(simulator.prior, instantiate(cfg.bank)(train), subset, cfg.seed)
-        strategy = instantiate(cfg.acquisition.strategy, _convert_="all")
-        data = SimulationDataModule(
-            space, simulator, strategy, validate(cfg), cfg.acquisition.correction
-        )
-        return instantiate(cfg.estimator), data
+        acquisition, settings = build_strategy(OmegaConf.to_container(cfg))
+        simulator, estimator = build_model(cfg)
+        train = build_section(cfg.data).splits().train
+        space = design_space(cfg, simulator.prior, train, acquisition.subset_size)
+        return estimator, SimulationDataModule(space, simulator, acquisition, settings)
 
     def fit(self, estimator, data, *callbacks) -> None:
-        """Fit as train.py does, silently and under given callbacks only."""
-        trainer = pl.Trainer(
-            accelerator="cpu",
-            max_epochs=-1,
-            reload_dataloaders_every_n_epochs=1,
-            num_sanity_val_steps=0,
+        """Fit as a run does, silently and under given callbacks only."""
+        trainer = build_section(
+            compose("train", self.tiny).trainer,
+            callbacks=list(callbacks),
             logger=False,
             enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            callbacks=list(callbacks),
         )
         trainer.fit(estimator, datamodule=data)
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.design.simulations import importance_weights
+from asbc.design.weights import importance_weights
 
 
 def test_the_warm_up_is_prior_simulations_on_recorded_windows(build):
@@ -46,9 +46,10 @@ def test_setting_up_twice_simulates_the_hold_out_once(build):
 def test_a_round_replaces_the_oldest_simulations(build):
     estimator, data = build()
     data.warm_up()
-    estimator.set_input_scaling(data.buffer.content.states)
+    content = data.buffer.content
+    estimator.posterior.set_scaling(content.theta, content.states)
     before = data.buffer.content.theta.clone()
-    log = data.acquire(1, estimator)
+    log = data.acquire(1, estimator.posterior)
     content = data.buffer.content
     assert len(content) == 112 and content.round.tolist() == [0] * 80 + [1] * 32
     assert torch.equal(content.theta[:80], before[16:])
@@ -63,7 +64,7 @@ def test_weights_follow_the_correction(build):
     for name in ("none", "importance"):
         estimator, data = build(f"acquisition.correction={name}")
         data.warm_up()
-        data.acquire(1, estimator)
+        data.acquire(1, estimator.posterior)
         batches = list(data.train_dataloader())
         weight = torch.cat([batch["weight"] for batch in batches])
         theta = torch.cat([batch["theta"] for batch in batches])
@@ -80,7 +81,7 @@ def test_acquisition_does_not_touch_the_weights_or_the_mode(build):
     before = {name: value.clone() for name, value in estimator.state_dict().items()}
     estimator.train()
     random_state = torch.get_rng_state()
-    data.acquire(1, estimator)
+    data.acquire(1, estimator.posterior)
     assert estimator.training and all(m.training for m in estimator.modules())
     assert torch.equal(torch.get_rng_state(), random_state)
     assert all(torch.equal(value, before[name]) for name, value in estimator.state_dict().items())

@@ -6,6 +6,7 @@ import pytorch_lightning as pl
 import torch
 
 from asbc.errors import InputError
+from asbc.run import Run
 from asbc.training.stream import StreamCallback, one_cycle
 
 CHUNKS, CHUNK, BATCH = 4, 48, 16
@@ -28,7 +29,7 @@ class Recorder(pl.Callback):
 
 def run(build, overrides, tmp_path, **options):
     estimator, data = build(*overrides)
-    loop = StreamCallback(data.settings, data.space.seed, tmp_path, **options)
+    loop = StreamCallback(data.settings, data.space.seed, Run(tmp_path), **options)
     recorder = Recorder()
     build.fit(estimator, data, loop, recorder)
     return loop, recorder, data
@@ -83,7 +84,7 @@ def test_minutes_shorten_the_budget_and_are_kept(build, tiny_stream, tmp_path, m
     assert loop.rounds == 2  # three chunks of 20 s
     assert len(recorder.rates) == 3 * CHUNK // BATCH
     assert pd.read_csv(tmp_path / "rounds.csv")["round"].tolist() == [0, 1, 2]
-    resumed = StreamCallback(loop.settings, 0, tmp_path, minutes=1.0)
+    resumed = StreamCallback(loop.settings, 0, Run(tmp_path), minutes=1.0)
     resumed.load_state_dict(loop.state_dict())
     assert resumed.rounds == 2
 
@@ -105,7 +106,8 @@ def test_the_speed_is_measured_without_touching_the_model(build, tiny_stream, tm
         ("acquisition.simulations=0", "acquisition.simulations=0"),
         ("acquisition.minutes=-1", "acquisition.minutes=-1"),
         ("acquisition.chunk=0", "acquisition.chunk=0"),
-        ("acquisition.lambda_share=1.5", "acquisition.lambda_share"),
+        ("acquisition.lambda_share=1.5", "acquisition.lambda_share=1.5; expected a share"),
+        ("acquisition.alpha_share=-0.5", "acquisition.alpha_share=-0.5; expected a share"),
         ("training.rounds=3", "training.rounds=3; a stream"),
     ],
 )
@@ -114,10 +116,17 @@ def test_budgets_that_cannot_work_are_refused(build, tiny_stream, override, mess
         build(*tiny_stream, override)
 
 
-def test_an_unknown_schedule_is_refused(build, tiny_stream, tmp_path):
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"schedule": "linear"}, "loop.schedule=linear; expected one_cycle or constant"),
+        ({"minutes": 0}, "loop.minutes=0; expected a number above 0"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(build, tiny_stream, tmp_path, option, message):
     _, data = build(*tiny_stream)
-    with pytest.raises(InputError, match="schedule=linear; expected one_cycle or constant"):
-        StreamCallback(data.settings, 0, tmp_path, schedule="linear")
+    with pytest.raises(InputError, match=message):
+        StreamCallback(data.settings, 0, Run(tmp_path), **option)
 
 
 def test_parameters_may_come_from_the_posterior_of_observed_drivers(build, tiny_stream, tmp_path):

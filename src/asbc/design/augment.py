@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from asbc.errors import InputError
+from asbc.utils.checks import check_integer, check_number
 from asbc.utils.random import standard_normal, uniform
 
 
@@ -42,15 +43,20 @@ class Augmentation:
     warp_segments: int = 4
 
     def __post_init__(self) -> None:
+        for name in ("vel_jitter", "acc_clip", "jerk_clip"):
+            check_number(f"bank.augmentation.{name}", getattr(self, name), minimum=0)
+        check_integer("bank.augmentation.warp_segments", self.warp_segments, minimum=1)
+        low, high = self.band
+        if not 0 <= low < high:
+            raise InputError(f"bank.augmentation.band={[low, high]}; expected 0 <= low < high")
         low, high = self.time_scale_range
         if not 0 < low <= 1 <= high:
-            raise InputError(f"time_scale_range={[low, high]}; expected 0 < low <= 1 <= high")
-        if not 0 <= self.rescale_max < 1:
-            raise InputError(f"rescale_max={self.rescale_max}; expected [0, 1)")
-        if min(self.vel_jitter, self.acc_clip, self.jerk_clip) < 0 or self.warp_segments < 1:
             raise InputError(
-                f"vel_jitter={self.vel_jitter}, acc_clip={self.acc_clip} and "
-                f"jerk_clip={self.jerk_clip} must be >= 0, warp_segments={self.warp_segments} >= 1"
+                f"bank.augmentation.time_scale_range={[low, high]}; expected 0 < low <= 1 <= high"
+            )
+        if not 0 <= self.rescale_max < 1:
+            raise InputError(
+                f"bank.augmentation.rescale_max={self.rescale_max}; expected a number in [0, 1)"
             )
 
     def apply(self, speed: Tensor, dt: float, rng: np.random.Generator) -> Tensor:
@@ -118,6 +124,15 @@ class Plausibility:
     max_jerk: float = 20.0
     kinematic_tolerance: float = 0.5
     percentiles: tuple[float, float] = (1.0, 99.0)
+
+    def __post_init__(self) -> None:
+        for name in ("max_acceleration", "max_jerk", "kinematic_tolerance"):
+            check_number(f"bank.filters.{name}", getattr(self, name), minimum=0)
+        low, high = self.percentiles
+        if not 0 <= low < high <= 100:
+            raise InputError(
+                f"bank.filters.percentiles={[low, high]}; expected 0 <= low < high <= 100"
+            )
 
     def envelope(self, speed: Tensor, dt: float) -> Tensor:
         """Lowest and highest plausible (speed, acceleration) of recorded windows, (2, 2)."""

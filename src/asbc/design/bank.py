@@ -11,6 +11,7 @@ from asbc.data.pairs import Pairs
 from asbc.data.windows import LeaderWindows, leader_windows
 from asbc.design.augment import Augmentation, Plausibility, acceleration_of
 from asbc.errors import InputError
+from asbc.utils.checks import check_integer
 from asbc.utils.random import stream, uniform
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ class LeaderBank:
         filters: Plausibility | None = None,
         seed: int = 0,
     ) -> None:
+        check_integer("data.context_steps", steps, minimum=2)
+        check_integer("bank.stride", stride, minimum=1)
+        check_integer("bank.synthetic_cap", synthetic_cap, minimum=0)
         self.dt = pairs.dt
         self.real = leader_windows(pairs, steps, stride)
         if not len(self.real.gap):
@@ -95,7 +99,8 @@ class LeaderBank:
         if synthetic_share > 0 and not synthetic:
             raise InputError(
                 "the leader bank holds no synthetic window (candidates rejected: "
-                f"{self.rejected}); use a mixing share of 0, raise synthetic_cap or loosen filters"
+                f"{self.rejected}); use a mixing share of 0, raise bank.synthetic_cap or loosen "
+                "bank.filters"
             )
         draws = uniform(rng, count, 2, dtype=torch.float64)
         chosen = draws[:, 0] < synthetic_share

@@ -1,4 +1,8 @@
-"""Where candidates come from: parameters (eq. soft_proposal) and windows (eq. leader_mix)."""
+"""Where candidates come from: parameters (eq. soft_proposal) and windows (eq. leader_mix).
+
+Both are mixtures whose shares follow a schedule over the rounds. They draw from a `DesignSpace`:
+the prior, the leader windows and the observed trajectories of a run.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +15,9 @@ from torch import Tensor
 from asbc.design.bank import LeaderBank
 from asbc.errors import InputError
 from asbc.simulator import Prior
+from asbc.simulator.prior import quantile_grid
 from asbc.types import Density
 from asbc.utils.random import uniform
-
-# Points of the prior's quantile grid behind `theta_scale`; deterministic, no draws.
-QUANTILES = 2048
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,7 @@ class DesignSpace:
     @property
     def theta_scale(self) -> Tensor:
         """(dim,) prior standard deviations: the diagonal of the paper's Sigma_theta."""
-        grid = (torch.arange(QUANTILES, dtype=torch.float64) + 0.5) / QUANTILES
-        return self.prior.icdf(grid[:, None].expand(-1, self.prior.dim)).double().std(dim=0)
+        return quantile_grid(self.prior).double().std(dim=0)
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,18 @@ def check_schedule(field: str, schedule: Sequence[float], rounds: int) -> None:
         ...
         asbc.errors.InputError: acquisition.lambda_schedule has 2 entries, needs 3 or more
     """
+    if isinstance(schedule, str) or not isinstance(schedule, Sequence):
+        raise InputError(f"{field}={schedule}; expected a list of shares, one per round")
     if len(schedule) < rounds + 1:
         raise InputError(f"{field} has {len(schedule)} entries, needs {rounds + 1} or more")
     for index, value in enumerate(schedule):
-        if not 0 <= value <= 1:
-            raise InputError(f"{field}[{index}] is {value}, expected a share between 0 and 1")
+        check_share(f"{field}[{index}]", value)
+
+
+def check_share(field: str, value: object) -> None:
+    """Raise, naming `field`, unless the value is a number between 0 and 1."""
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError(f"{field}={value}; expected a share between 0 and 1")
 
 
 class Candidates(NamedTuple):
@@ -154,6 +162,10 @@ def pool_log_density(
     return torch.logsumexp(log_q - log_kept[:, None], dim=0) - np.log(len(contexts))
 
 
+def _log(share: float) -> float:
+    return float(np.log(share)) if share > 0 else -np.inf
+
+
 class LeaderMixture:
     """(1 - alpha_r) real windows + alpha_r synthetic windows.
 
@@ -167,7 +179,3 @@ class LeaderMixture:
     def draw(self, n: int, round: int, bank: LeaderBank, rng: np.random.Generator) -> Tensor:
         """Ids (n,) of windows drawn independently from the round's mixture."""
         return bank.sample(n, self.schedule[round], rng)
-
-
-def _log(share: float) -> float:
-    return float(np.log(share)) if share > 0 else -np.inf

@@ -1,10 +1,17 @@
-"""How a candidate pair is scored, and the greedy choice among them."""
+"""How candidates are scored and paired with windows, and the greedy choice among the pairs.
+
+A parameter's score is its uncertainty over dropout members (eq. alpha_mc_dropout), a window's its
+representativeness; the greedy choice takes the product less a penalty for what it has already.
+"""
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from asbc.design.proposal import DesignSpace
 from asbc.errors import InputError
+from asbc.types import Density
+from asbc.utils.random import key
 
 
 def uncertainty(log_density: Tensor, epsilon: float) -> Tensor:
@@ -20,6 +27,22 @@ def uncertainty(log_density: Tensor, epsilon: float) -> Tensor:
     log_density = log_density.double()
     variance = log_density.var(dim=0, correction=0)
     return (log_density.mean(dim=0) + torch.log(variance + epsilon)).mean(dim=0)
+
+
+def member_uncertainty(
+    theta: Tensor,
+    round: int,
+    posterior: Density,
+    space: DesignSpace,
+    members: int,
+    epsilon: float,
+) -> Tensor:
+    """alpha (candidates,) over fresh dropout members and the observed subset, standardised."""
+    keys = [key(space.seed, "member", round, m) for m in range(members)]
+    log_density = torch.stack(
+        [posterior.member(k).log_prob_grid(theta, space.contexts) for k in keys]
+    )
+    return standardise(uncertainty(log_density, epsilon))
 
 
 def standardise(score: Tensor) -> Tensor:
@@ -49,6 +72,24 @@ def representativeness(features: Tensor, neighbours: int, epsilon: float) -> Ten
         return features.new_ones(len(features))
     nearest = distance.topk(neighbours, dim=1, largest=False).values
     return 1 / (epsilon + nearest.mean(dim=1))
+
+
+def score_quantiles(score: Tensor) -> dict[str, float]:
+    """Quantiles of a pool's scores, for the log."""
+    finite = score[torch.isfinite(score)].double()
+    percents = (5, 50, 95, 99) if len(finite) else ()
+    return {f"score_q{p:02d}": float(torch.quantile(finite, p / 100)) for p in percents}
+
+
+def pair_up(n: int, pairs: int, counts: Tensor, rng: np.random.Generator) -> Tensor:
+    """For each of n parameters, `pairs` different windows: (n, pairs) indices into `counts`.
+
+    A window drawn twice is twice as likely to be chosen, so that pairs follow the mixture the
+    windows were drawn from (weighted sampling without replacement by exponential keys).
+    """
+    pairs = min(pairs, len(counts))
+    keys = torch.from_numpy(rng.standard_exponential((n, len(counts)), dtype=np.float32))
+    return keys.div_(counts).topk(pairs, dim=1, largest=False).indices
 
 
 class GreedyPicker:

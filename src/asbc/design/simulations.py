@@ -1,7 +1,6 @@
-"""Simulated training pairs: made from a plan, kept first in first out, weighted for the loss."""
+"""Simulated training pairs: what they are, how a plan is simulated, and the buffer they are in."""
 
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -96,13 +95,6 @@ class FifoBuffer:
         self._content = Simulations(**state) if state else None
 
 
-class Harvest(NamedTuple):
-    """Usable simulations, and how many others had to be thrown away to get them."""
-
-    simulations: Simulations
-    redraws: int
-
-
 def simulate_plan(
     plan: Plan,
     n: int,
@@ -111,22 +103,21 @@ def simulate_plan(
     bank: LeaderBank,
     rng: np.random.Generator,
     max_tries: int,
-) -> Harvest:
-    """n simulations of the plan's pairs without a collision or a non-finite state.
+) -> tuple[Simulations, int]:
+    """n simulations of the plan's pairs, and how many were thrown away to get them.
 
-    An unusable simulation is replaced by the plan's next pair. Whether it is usable depends on its
-    trajectory alone, so leaving it out does not bias p(theta | x); drawing new noise for the same
-    theta would.
+    One that collides or is not finite is replaced by the plan's next pair. Whether it is usable
+    depends on its trajectory alone, so leaving it out does not bias p(theta | x); drawing new
+    noise for the same theta would.
     """
     parts: list[Simulations] = []
     missing, redraws = n, 0
     for _ in range(max_tries):
-        simulations, usable = _simulate(plan.take(missing), round, simulator, bank, rng)
-        parts.append(simulations)
-        redraws += missing - usable
-        missing -= usable
+        parts.append(_simulate(plan.take(missing), round, simulator, bank, rng))
+        redraws += missing - len(parts[-1])
+        missing -= len(parts[-1])
         if missing == 0:
-            return Harvest(concatenate(parts), redraws)
+            return concatenate(parts), redraws
     raise InputError(
         f"round {round}: {missing} of {n} simulations still collide or are not finite after "
         f"{max_tries} tries; narrow the prior, check the data's gaps and speeds, or raise "
@@ -140,16 +131,16 @@ def _simulate(
     simulator: ContextSimulator,
     bank: LeaderBank,
     rng: np.random.Generator,
-) -> tuple[Simulations, int]:
+) -> Simulations:
+    """The usable ones among the simulations of these pairs."""
     windows = bank.windows.take(pairs.window_id)
     rollout = simulator.rollout(pairs.theta, windows.leader_speed, windows.gap, windows.speed, rng)
     states = rollout.states
     usable: Tensor = ~rollout.collided & torch.isfinite(states).all(dim=2).all(dim=1)
-    kept = int(usable.sum())
     return Simulations(
         theta=simulator.later(pairs.theta, rng)[usable],
         states=states[usable],
         window_id=pairs.window_id[usable],
-        round=torch.full((kept,), round),
+        round=torch.full((int(usable.sum()),), round),
         log_ratio=pairs.log_ratio[usable],
-    ), kept
+    )

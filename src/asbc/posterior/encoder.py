@@ -1,4 +1,8 @@
-"""The Local-Global Transformer encoder: a trajectory of any length to one context vector."""
+"""From a trajectory of any length to one context vector: what is read of it, and by which network.
+
+Features make an encoder's inputs from states: the states alone, or with the driver's actions. The
+network is the paper's Local-Global Transformer.
+"""
 
 from typing import Protocol
 
@@ -7,9 +11,9 @@ from torch import Tensor, nn
 
 from asbc.errors import InputError
 from asbc.posterior.kernels.attention import GlobalAttention, LocalAttention, Steps
-from asbc.posterior.kernels.dropout import Dropout
+from asbc.posterior.kernels.dropout import Dropout, check_probability
 from asbc.posterior.kernels.feedforward import Masks, ResidualUpdate
-from asbc.utils.checks import require, require_shape
+from asbc.utils.checks import check_integer, check_number, require, require_shape
 
 STATE = 3  # gap, speed, approach rate
 # Residuals differ in roughness by orders of magnitude: beyond these sizes (m/s^3, m/s^4)
@@ -45,6 +49,7 @@ class States:
     """
 
     def __init__(self, size: int = STATE) -> None:
+        check_integer("encoder.features.size", size, minimum=1)
         self.size = size
 
     def __call__(self, states: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -67,6 +72,7 @@ class StatesAndActions:
     """
 
     def __init__(self, dt: float, differences: bool = False) -> None:
+        check_number("encoder.features.dt", dt, above=0)
         self.dt = dt
         self.differences = differences
         self.size = STATE + (5 if differences else 3)
@@ -150,12 +156,15 @@ class LocalGlobalEncoder(nn.Module):
         ffn_expansion: int = 4,
     ) -> None:
         super().__init__()
+        sizes = {"model_dim": model_dim, "layers": layers, "heads": heads}
+        sizes |= {"local_window": local_window, "ffn_expansion": ffn_expansion}
+        for name, value in sizes.items():
+            check_integer(f"encoder.{name}", value, minimum=1)
+        check_probability("encoder.dropout", dropout)
         if model_dim % heads:
-            raise InputError(f"encoder: model_dim {model_dim} is not a multiple of heads {heads}")
-        if min(layers, local_window, ffn_expansion) < 1:
             raise InputError(
-                f"encoder: layers {layers}, local_window {local_window} and ffn_expansion "
-                f"{ffn_expansion} must be at least 1"
+                f"encoder.model_dim={model_dim} is not a multiple of encoder.heads={heads}; "
+                "change the one or the other"
             )
         self.features = features or States()
         self.input_dim, self.output_dim = self.features.size, model_dim

@@ -18,6 +18,7 @@ from asbc.posterior.flow import ConditionalFlow
 from asbc.posterior.posterior import Posterior
 from asbc.posterior.transform import Transform
 from asbc.simulator import Prior
+from asbc.utils.checks import check_number
 
 
 class PosteriorEstimator(pl.LightningModule):
@@ -40,8 +41,7 @@ class PosteriorEstimator(pl.LightningModule):
         learning_rate: float = 1e-3,
     ) -> None:
         super().__init__()
-        if learning_rate <= 0:
-            raise InputError(f"estimator: learning_rate is {learning_rate}, expected > 0")
+        check_number("estimator.learning_rate", learning_rate, above=0)
         density = flow(dim=prior.dim, context_dim=encoder.output_dim + transform.size)
         self.posterior = Posterior(encoder, density, transform, prior)
         # Plain values only: a checkpoint must load with weights_only=True.
@@ -51,7 +51,7 @@ class PosteriorEstimator(pl.LightningModule):
 
     def forward(self, *_: Tensor) -> Tensor:
         """Not defined; see `Posterior.forward`."""
-        raise TypeError("call posterior.log_prob or posterior.sample")
+        raise TypeError("call posterior.log_prob or posterior.sample, or posterior.member(key)")
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int = 0) -> Tensor:
         """Mean negative log-density of the batch, weighted if it has weights (of mean one)."""

@@ -20,8 +20,9 @@ from nflows.transforms.made import MADE
 from nflows.transforms.permutations import ReversePermutation
 from torch import Tensor, nn
 
-from asbc.posterior.kernels.dropout import Dropout
+from asbc.posterior.kernels.dropout import Dropout, check_probability
 from asbc.posterior.kernels.fast_flow import PackedFlow
+from asbc.utils.checks import check_integer, check_number
 
 # Contexts projected at once: each takes 4 kB in the default flow.
 CONTEXTS = 4096
@@ -34,6 +35,7 @@ class ConditionalFlow(nn.Module):
         transforms: Autoregressive layers; the order of the variables is reversed between them.
         hidden: Hidden units of their networks.
         dropout: Drop probability inside their networks.
+        dim: Number D of parameters.
     """
 
     def __init__(self, transforms: list[Transform], hidden: int, dropout: float, dim: int) -> None:
@@ -87,6 +89,7 @@ class MaskedAutoregressiveFlow(ConditionalFlow):
         blocks: int = 2,
         dropout: float = 0.1,
     ) -> None:
+        _check_settings(dropout, layers=layers, hidden=hidden, blocks=blocks)
         transforms = [
             MaskedAffineAutoregressiveTransform(
                 features=dim,
@@ -127,6 +130,8 @@ class NeuralSplineFlow(ConditionalFlow):
         bins: int = 8,
         tail_bound: float = 5.0,
     ) -> None:
+        _check_settings(dropout, layers=layers, hidden=hidden, blocks=blocks, bins=bins)
+        check_number("flow.tail_bound", tail_bound, above=0)
         transforms = [
             MaskedPiecewiseRationalQuadraticAutoregressiveTransform(
                 features=dim,
@@ -143,6 +148,12 @@ class NeuralSplineFlow(ConditionalFlow):
         for transform in transforms:
             _start_near_identity(transform, slice(2 * bins, None))
         super().__init__(transforms, hidden, dropout, dim)
+
+
+def _check_settings(dropout: float, **sizes: int) -> None:
+    for name, value in sizes.items():
+        check_integer(f"flow.{name}", value, minimum=1)
+    check_probability("flow.dropout", dropout)
 
 
 def _in_pieces(

@@ -16,6 +16,7 @@ from asbc.errors import InputError
 from asbc.posterior.transform import PriorNormal
 from asbc.simulator import Simulator
 from asbc.simulator.residuals import HasCorrelation
+from asbc.utils.checks import check_integer
 
 # Range of the coordinates, standard normal under the prior, in which a mode is looked for.
 FARTHEST = 4.0
@@ -40,7 +41,7 @@ class Whitener(NamedTuple):
     cross: Tensor  # (G,) about it and log sigma together
 
 
-class Fit(NamedTuple):
+class Point(NamedTuple):
     """A point of the search, a row per trajectory."""
 
     u: Tensor  # (B, D)
@@ -67,18 +68,16 @@ class Laplace(PriorNormal):
 
     def __init__(self, simulator: Simulator, iterations: int = 10, shapes: int = 25) -> None:
         super().__init__(simulator.prior)
+        check_integer("transform.iterations", iterations, minimum=1)
+        check_integer("transform.shapes", shapes, minimum=3)
         residual, extra = simulator.residual, len(simulator.residual.parameters) - 1
         if not isinstance(residual, HasCorrelation) or extra > 1:
             raise InputError(
                 f"transform=laplace: {type(residual).__name__} has the parameters "
-                f"{residual.parameters}; it needs sigma, at most one other, and `correlation`. "
-                "Use transform=prior"
+                f"{residual.parameters}; it needs sigma, at most one other, and `correlation`: "
+                "use transform=prior"
             )
         self.residual: HasCorrelation = residual
-        if iterations < 1 or shapes < 3:
-            raise InputError(
-                f"transform: iterations {iterations} (1 or more), shapes {shapes} (3+)"
-            )
         self.simulator, self.iterations = simulator, iterations
         self.dim, self.law_dim = simulator.dim, len(simulator.law.parameters)
         reach = GRID_REACH if extra else 0.0
@@ -121,7 +120,7 @@ class Laplace(PriorNormal):
         for _ in range(self.iterations):
             new = data.look(self._propose(best, damping))
             better = new.value < best.value
-            best = Fit(*(_where(better, a, b) for a, b in zip(new, best, strict=True)))
+            best = Point(*(_where(better, a, b) for a, b in zip(new, best, strict=True)))
             damping = torch.where(better, damping * RELAX, damping * TIGHTEN)
         return best.u, torch.linalg.inv(data.curvature(best))
 
@@ -138,15 +137,15 @@ class Laplace(PriorNormal):
         """Itself: it holds nothing but what it has computed before."""
         return self
 
-    def _propose(self, fit: Fit, damping: Tensor) -> Tensor:
-        slope, law = fit.slope.double(), fit.u[:, : self.law_dim]
+    def _propose(self, point: Point, damping: Tensor) -> Tensor:
+        slope, law = point.slope.double(), point.u[:, : self.law_dim]
         curvature = slope.mT @ slope + torch.eye(self.law_dim, dtype=torch.float64)
-        gradient = (slope.mT @ fit.white.double()[..., None])[..., 0] + law
+        gradient = (slope.mT @ point.white.double()[..., None])[..., 0] + law
         ridge = damping[:, None] * curvature.diagonal(dim1=1, dim2=2)
         step = torch.linalg.solve(curvature + torch.diag_embed(ridge), gradient)
         step = step * (LARGEST_STEP / step.abs().amax(1, keepdim=True)).clamp_max(1)
         moved = (law - step).clamp(-FARTHEST, FARTHEST)
-        return torch.cat([moved, fit.u[:, self.law_dim :]], dim=1)
+        return torch.cat([moved, point.u[:, self.law_dim :]], dim=1)
 
     def _correlation(self, steps: int) -> tuple[Tensor, Tensor]:
         """Of whole series, (G, T, T), and its derivative by the shape's coordinate."""
@@ -185,7 +184,7 @@ class Laplace(PriorNormal):
 
 
 class _Data:
-    """Observed trajectories, and what the guide computes at a point."""
+    """Observed trajectories, and what the search computes at a point."""
 
     def __init__(self, laplace: Laplace, states: Tensor, lengths: Tensor | None) -> None:
         simulator = laplace.simulator
@@ -213,7 +212,7 @@ class _Data:
             x[self.mask].T for x in (log_det, information, cross)
         )  # (G, B)
 
-    def look(self, u: Tensor) -> Fit:
+    def look(self, u: Tensor) -> Point:
         """The point with these coordinates of the law, and the best residual process there."""
         law, prior = self.law_dim, self.simulator.prior
         residual, slope = self._regression(u)
@@ -232,7 +231,7 @@ class _Data:
         best = value.argmin(0)
         each = torch.arange(len(u))
         scale = sigma[best, each].to(residual)
-        return Fit(
+        return Point(
             at[best, each],
             best,
             value[best, each],
@@ -240,18 +239,18 @@ class _Data:
             self.matrix[self.mask, best] @ slope / scale[:, None, None],
         )
 
-    def curvature(self, fit: Fit) -> Tensor:
+    def curvature(self, point: Point) -> Tensor:
         """Fisher information plus that of the prior, (B, D, D) float64."""
-        law, rows, dim = self.law_dim, torch.arange(len(fit.u)), fit.u.shape[1]
-        slope = fit.slope.double()
+        law, rows, dim = self.law_dim, torch.arange(len(point.u)), point.u.shape[1]
+        slope = point.slope.double()
         result = torch.eye(dim, dtype=torch.float64).repeat(len(rows), 1, 1)
         result[:, :law, :law] += slope.mT @ slope
         prior = self.simulator.prior
-        relative = (prior.normal_slope(fit.u) / prior.from_normal(fit.u))[:, law]
+        relative = (prior.normal_slope(point.u) / prior.from_normal(point.u))[:, law]
         result[:, law, law] += 2 * self.count * relative.square()
         if dim > law + 1:
-            result[:, -1, -1] += self.information[fit.shape, rows]
-            cross = relative * self.cross[fit.shape, rows]
+            result[:, -1, -1] += self.information[point.shape, rows]
+            cross = relative * self.cross[point.shape, rows]
             result[:, law, -1] += cross
             result[:, -1, law] += cross
         return result

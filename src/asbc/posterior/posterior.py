@@ -1,4 +1,7 @@
-"""The density q(theta | trajectory) in physical parameters, apart from how it is trained."""
+"""The density q(theta | trajectory) in physical parameters, apart from how it is trained.
+
+Its MC-dropout members are posteriors too, each with one dropout mask held fixed.
+"""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -9,21 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from asbc.errors import InputError
 from asbc.posterior.encoder import Features, States, TrajectoryEncoder
 from asbc.posterior.flow import ConditionalFlow
 from asbc.posterior.kernels.dropout import fix_masks, require_fixable
 from asbc.posterior.redraw import redraw
 from asbc.posterior.transform import Transform
 from asbc.simulator import Prior
+from asbc.simulator.prior import quantile_grid
 from asbc.utils.checks import require_finite, require_shape
 from asbc.utils.random import standard_normal
 
-# Points of the prior's quantile grid that set the scale of u; deterministic, no draws.
-QUANTILES = 2048
 # Trajectories encoded at once: bounds the memory.
 ENCODE_CHUNK = 256
 # Pairs that set the scale of coordinates by trajectory.
-GUIDED_PAIRS = 1024
+SCALING_PAIRS = 1024
 
 
 class PosteriorSamples(NamedTuple):
@@ -67,13 +70,18 @@ class Posterior(nn.Module):
         prior: Prior,
     ) -> None:
         super().__init__()
-        require_fixable(encoder)
+        require_fixable("encoder", encoder)
+        require_fixable("flow", flow)
         self.encoder, self.flow, self.transform, self.prior = encoder, flow, transform, prior
         self.features: Features = getattr(encoder, "features", None) or States(encoder.input_dim)
+        if self.features.size != encoder.input_dim:
+            raise InputError(
+                f"encoder.input_dim={encoder.input_dim}, but its features have "
+                f"{self.features.size} entries; make them equal"
+            )
         self.register_buffer("input_mean", torch.zeros(encoder.input_dim))
         self.register_buffer("input_std", torch.ones(encoder.input_dim))
-        grid = (torch.arange(QUANTILES) + 0.5) / QUANTILES
-        u = transform.inverse(prior.icdf(grid[:, None].expand(-1, prior.dim)))
+        u = transform.inverse(quantile_grid(prior))
         self.register_buffer("u_mean", u.mean(0).float())
         self.register_buffer("u_std", u.std(0).float())
 
@@ -94,7 +102,7 @@ class Posterior(nn.Module):
     def _set_coordinate_scaling(self, theta: Tensor, states: Tensor) -> None:
         """Standardise coordinates by trajectory, if there are any, by some of these pairs."""
         if self.transform.size:
-            theta, parts = theta[:GUIDED_PAIRS], states[:GUIDED_PAIRS].split(ENCODE_CHUNK)
+            theta, parts = theta[:SCALING_PAIRS], states[:SCALING_PAIRS].split(ENCODE_CHUNK)
             columns = torch.cat([self.transform.describe(part, None) for part in parts])
             w, _ = self.transform.whiten(self.transform.inverse(theta), columns)
             self.u_mean.copy_(w.mean(0))

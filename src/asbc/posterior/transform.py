@@ -1,4 +1,7 @@
-"""Element-wise bijections theta = T(u) from unconstrained to physical parameters."""
+"""Element-wise bijections theta = T(u) from unconstrained to physical parameters.
+
+The paper's softplus, a logit onto the prior's box, and the map that makes the prior normal.
+"""
 
 from abc import ABC, abstractmethod
 
@@ -8,6 +11,7 @@ from torch import Tensor, nn
 
 from asbc.errors import InputError
 from asbc.simulator import Prior
+from asbc.utils.checks import check_number
 
 
 class Transform(nn.Module, ABC):
@@ -49,8 +53,7 @@ class Softplus(Transform):
 
     def __init__(self, epsilon: float = 1e-4) -> None:
         super().__init__()
-        if epsilon <= 0:
-            raise InputError(f"softplus epsilon is {epsilon}, expected a positive value")
+        check_number("transform.epsilon", epsilon, above=0)
         self.epsilon = epsilon
 
     def forward(self, u: Tensor) -> Tensor:
@@ -90,7 +93,8 @@ class Bounded(Transform):
         low, high = torch.as_tensor(low), torch.as_tensor(high)
         if not bool((torch.isfinite(low) & torch.isfinite(high) & (low < high)).all()):
             raise InputError(
-                f"bounded transform needs finite low < high, got {low.tolist()}, {high.tolist()}"
+                f"transform=bounded: low {low.tolist()}, high {high.tolist()}; expected finite "
+                "low < high"
             )
         self.register_buffer("low", low.float())
         self.register_buffer("high", high.float())

@@ -4,6 +4,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from asbc.utils.checks import check_number
+
 
 class CarFollowingLaw(Protocol):
     """A deterministic law: parameters and state in, acceleration out.
@@ -44,6 +46,7 @@ class IDM:
     parameters = ("v0", "s0", "T", "a_max", "b")
 
     def __init__(self, delta: float = 4.0) -> None:
+        check_number("model.law.delta", delta, above=0)
         self.delta = delta
 
     def acceleration(

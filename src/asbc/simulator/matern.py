@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.special import erfcx
 
-from asbc.errors import InputError
 from asbc.simulator import state_space
 from asbc.simulator.residuals import Prefix, censored_log_prob
+from asbc.utils.checks import check_number
 from asbc.utils.random import standard_normal
 
 # Time steps drawn at once; 3 to 5 cost about the same, smaller and larger ones more.
@@ -30,8 +30,7 @@ class MaternResidual:
     parameters = ("sigma", "ell")
 
     def __init__(self, nugget: float = 1e-3) -> None:
-        if nugget < 0:
-            raise InputError(f"nugget is {nugget}, expected 0 or more (relative to sigma^2)")
+        check_number("residual.process.nugget", nugget, minimum=0)
         self.nugget = nugget
 
     def sample(

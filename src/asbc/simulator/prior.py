@@ -1,7 +1,7 @@
 """The prior: independent truncated log-normals with named columns."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from asbc.errors import InputError
+from asbc.utils.checks import check_number
 from asbc.utils.random import uniform
 
 # Probability beyond which `to_normal` does not tell values apart.
 SMALLEST_TAIL = 1e-7
+# Points of `quantile_grid`.
+QUANTILES = 2048
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,11 @@ class Marginal:
     high: float
 
     def __post_init__(self) -> None:
-        if not (0 < self.low < self.high and self.centre > 0 and self.log_scale > 0):
+        for field in ("centre", "log_scale", "low", "high"):
+            check_number(f"prior of {self.name}: {field}", getattr(self, field), above=0)
+        if self.low >= self.high:
             raise InputError(
-                f"prior of {self.name}: centre {self.centre}, log_scale {self.log_scale}, range "
-                f"[{self.low}, {self.high}]; expected positive numbers and low < high"
+                f"prior of {self.name}: range [{self.low}, {self.high}]; expected low < high"
             )
 
 
@@ -56,8 +60,8 @@ class Prior:
     ) -> None:
         fields = {name: dict(marginal) for name, marginal in [*law.items(), *residual.items()]}
         for name, changes in (overrides or {}).items():
-            if name not in fields:
-                raise InputError(f"prior override {name}: no such parameter among {list(fields)}")
+            _require_known("prior.overrides", [name], fields)
+            _require_known(f"prior.overrides.{name}", changes, fields[name])
             fields[name].update(changes)
         self.marginals = tuple(Marginal(name=name, **values) for name, values in fields.items())
         self.names = tuple(marginal.name for marginal in self.marginals)
@@ -129,3 +133,15 @@ class Prior:
 
     def _standardise(self, theta: Tensor, columns: slice = slice(None)) -> Tensor:
         return (theta.double().log() - self._mean[columns]) / self._scale[columns]
+
+
+def quantile_grid(prior: Prior) -> Tensor:
+    """Equally likely values of each parameter (QUANTILES, dim): the prior's scale, no draws."""
+    grid = (torch.arange(QUANTILES) + 0.5) / QUANTILES
+    return prior.icdf(grid[:, None].expand(-1, prior.dim))
+
+
+def _require_known(where: str, given: Iterable[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise InputError(f"{where}.{name}: no such name; expected one of {', '.join(known)}")

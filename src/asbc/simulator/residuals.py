@@ -71,7 +71,7 @@ class ResidualProcess(Protocol):
 
 @runtime_checkable
 class HasCorrelation(Protocol):
-    """A process that can write its covariance out, as `guide=laplace` needs it."""
+    """A process that can write its covariance out, as `transform=laplace` needs it."""
 
     def correlation(self, shape: Tensor, steps: int, dt: float) -> Tensor:
         """Covariance matrices (n, steps, steps) over sigma^2, white noise included.

@@ -1,4 +1,7 @@
-"""Trajectories as a posterior is trained on: the simulator's own, or made unlike it on purpose."""
+"""Trajectories as a posterior is trained on: the simulator's own, or made unlike it on purpose.
+
+Also here: drivers from the prior with such a trajectory each, the test cases whose truth is known.
+"""
 
 from typing import NamedTuple
 
@@ -10,10 +13,13 @@ from asbc.data.windows import LeaderWindows
 from asbc.errors import InputError
 from asbc.simulator.prior import Prior
 from asbc.simulator.simulator import Rollout, Simulator
+from asbc.utils.checks import check_number
 from asbc.utils.random import standard_normal, stream, uniform
 
 # Errors of measurement are between this share of their size and all of it, log-uniformly.
 SMALLEST_NOISE = 0.01
+# Batches of simulated drivers tried before giving up on drivers without a collision.
+MAX_BATCHES = 20
 
 
 class ContextSimulator:
@@ -51,8 +57,7 @@ class ContextSimulator:
             "speed_noise": speed_noise,
         }
         for name, value in self.sizes.items():
-            if not 0 <= value < float("inf"):
-                raise InputError(f"robust.{name}={value}; expected a number of at least 0")
+            check_number(f"robust.{name}", value, minimum=0)
         self.simulator = simulator
         self._law = len(simulator.law.parameters)
         self._log_box = (simulator.prior.low.double().log(), simulator.prior.high.double().log())
@@ -119,10 +124,6 @@ class ContextSimulator:
             speed=speed,
             approach_rate=speed - leader,
         )
-
-
-# Batches of simulated drivers tried before giving up on drivers without a collision.
-MAX_BATCHES = 20
 
 
 class SimulatedDrivers(NamedTuple):

@@ -1,4 +1,7 @@
-"""The residual-augmented car-following model: forward simulation and trajectory likelihood."""
+"""The residual-augmented car-following model: forward simulation and trajectory likelihood.
+
+What comes from outside is checked before a rollout; messages name the argument and the index.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,57 +15,7 @@ from asbc.simulator.kinematics import Kinematics
 from asbc.simulator.laws import CarFollowingLaw
 from asbc.simulator.prior import Prior
 from asbc.simulator.residuals import Prefix, ResidualProcess
-from asbc.utils.checks import require, require_shape
-
-
-def check_rollout(
-    prior: Prior,
-    theta: Tensor,
-    leader_speed: Tensor,
-    gap: Tensor,
-    speed: Tensor,
-    prefix: Prefix | None,
-) -> None:
-    """Raise unless these are arguments `Simulator.rollout` can use."""
-    require_shape("theta", theta, (None, prior.dim))
-    batch = theta.shape[0]
-    require_shape("leader_speed", leader_speed, (batch, None))
-    require_shape("gap", gap, (batch,))
-    require_shape("speed", speed, (batch,))
-    if leader_speed.shape[1] == 0:
-        raise InputError("leader_speed has no time steps, expected one at least")
-    _check_support(prior, theta)
-    require("leader_speed", leader_speed, _not_negative(leader_speed), "0 or more (m/s)")
-    require("gap", gap, (gap > 0) & (gap < torch.inf), "a positive number (metres)")
-    require("speed", speed, _not_negative(speed), "0 or more (m/s)")
-    if prefix is not None:
-        values, observed = prefix.residuals, prefix.observed
-        require_shape("prefix.residuals", values, (batch, None))
-        require_shape("prefix.observed", observed, tuple(values.shape))
-        require("prefix.residuals", values, values.isfinite() | ~observed, "a finite number")
-
-
-def check_trajectory(prior: Prior, theta: Tensor, states: Tensor) -> None:
-    """Raise unless theta is (..., dim) and states (..., steps, 3)."""
-    if theta.shape[-1:] != (prior.dim,):
-        raise InputError(f"theta has shape {tuple(theta.shape)}, expected (..., {prior.dim})")
-    if states.ndim < 2 or states.shape[-1] != 3:
-        raise InputError(f"states has shape {tuple(states.shape)}, expected (..., steps, 3)")
-
-
-def _check_support(prior: Prior, theta: Tensor) -> None:
-    inside = prior.inside(theta)
-    if bool(inside.all()):
-        return
-    marginal = prior.marginals[int(torch.nonzero(~inside)[0, 1])]
-    expected = f"{marginal.name} in [{marginal.low}, {marginal.high}] {marginal.unit}"
-    require("theta", theta, inside, expected)
-
-
-def _not_negative(value: Tensor) -> Tensor:
-    """Where the value is 0 or more and finite; false for NaN."""
-    return (value >= 0) & (value < torch.inf)
-
+from asbc.utils.checks import check_number, require, require_shape
 
 # The law sees no smaller gap than this (m), so that a collision yields hard braking and not NaN.
 SMALLEST_GAP = 0.1
@@ -117,6 +70,13 @@ class Simulator:
             raise InputError(
                 f"prior has the parameters {prior.names}, but law and residual need "
                 f"{self.parameter_names} in this order"
+            )
+        check_number("simulator.dt", dt, above=0)
+        lowest, highest = acceleration_bounds
+        if not lowest < 0 < highest:
+            raise InputError(
+                f"simulator.acceleration_bounds={[lowest, highest]}; expected the hardest braking "
+                "below 0 and the strongest acceleration above it"
             )
         self.law = law
         self.residual = residual
@@ -270,3 +230,52 @@ def _rows(prefix: Prefix | None, rows: slice) -> Prefix | None:
     if prefix is None:
         return None
     return Prefix(prefix.residuals[rows], prefix.observed[rows], prefix.noise)
+
+
+def check_rollout(
+    prior: Prior,
+    theta: Tensor,
+    leader_speed: Tensor,
+    gap: Tensor,
+    speed: Tensor,
+    prefix: Prefix | None,
+) -> None:
+    """Raise unless these are arguments `Simulator.rollout` can use."""
+    require_shape("theta", theta, (None, prior.dim))
+    batch = theta.shape[0]
+    require_shape("leader_speed", leader_speed, (batch, None))
+    require_shape("gap", gap, (batch,))
+    require_shape("speed", speed, (batch,))
+    if leader_speed.shape[1] == 0:
+        raise InputError("leader_speed has no time steps, expected one at least")
+    _check_support(prior, theta)
+    require("leader_speed", leader_speed, _not_negative(leader_speed), "0 or more (m/s)")
+    require("gap", gap, (gap > 0) & (gap < torch.inf), "a positive number (metres)")
+    require("speed", speed, _not_negative(speed), "0 or more (m/s)")
+    if prefix is not None:
+        values, observed = prefix.residuals, prefix.observed
+        require_shape("prefix.residuals", values, (batch, None))
+        require_shape("prefix.observed", observed, tuple(values.shape))
+        require("prefix.residuals", values, values.isfinite() | ~observed, "a finite number")
+
+
+def check_trajectory(prior: Prior, theta: Tensor, states: Tensor) -> None:
+    """Raise unless theta is (..., dim) and states (..., steps, 3)."""
+    if theta.shape[-1:] != (prior.dim,):
+        raise InputError(f"theta has shape {tuple(theta.shape)}, expected (..., {prior.dim})")
+    if states.ndim < 2 or states.shape[-1] != 3:
+        raise InputError(f"states has shape {tuple(states.shape)}, expected (..., steps, 3)")
+
+
+def _check_support(prior: Prior, theta: Tensor) -> None:
+    inside = prior.inside(theta)
+    if bool(inside.all()):
+        return
+    marginal = prior.marginals[int(torch.nonzero(~inside)[0, 1])]
+    expected = f"{marginal.name} in [{marginal.low}, {marginal.high}] {marginal.unit}"
+    require("theta", theta, inside, expected)
+
+
+def _not_negative(value: Tensor) -> Tensor:
+    """Where the value is 0 or more and finite; false for NaN."""
+    return (value >= 0) & (value < torch.inf)

@@ -1,1 +1,1 @@
-"""The active loop as one Lightning fit: data module, round callback, checkpoints, run folder."""
+"""The active loop as one Lightning fit: simulations, rounds, checkpoints and loggers."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from asbc.design.acquisition import Acquisition, Plan, prior_plan
 from asbc.design.proposal import DesignSpace
-from asbc.design.simulations import FifoBuffer, Harvest, simulate_plan
+from asbc.design.simulations import FifoBuffer, Simulations, simulate_plan
 from asbc.design.weights import correction, effective_sample_size, importance_weights
 from asbc.simulator.robust import ContextSimulator
 from asbc.training.settings import LoopSettings
@@ -18,7 +18,10 @@ from asbc.types import Density
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import key, stream
 
+# What Lightning hands to a step: theta, states and, in training, their weights.
 Batch = dict[str, Tensor]
+# The hold-out is evaluated without gradients, so batches may be larger than in training.
+HOLDOUT_BATCH = 500
 
 
 class Batches:
@@ -56,10 +59,6 @@ def _rows(data: Batch) -> int:
     return len(next(iter(data.values())))
 
 
-# The hold-out is evaluated without gradients, so batches may be larger than in training.
-HOLDOUT_BATCH = 500
-
-
 class SimulationDataModule(pl.LightningDataModule):
     """Simulated training pairs, replaced round by round.
 
@@ -92,8 +91,7 @@ class SimulationDataModule(pl.LightningDataModule):
         """Simulate the hold-out: a function of its own seed, so it is never saved."""
         if not self.holdout:
             space = replace(self.space, seed=key(self.settings.holdout_seed, "hold-out"))
-            harvest = self._simulate(prior_plan(space), self.settings.holdout_size, 0, space)
-            simulated = harvest.simulations
+            simulated, _ = self._simulate(prior_plan(space), self.settings.holdout_size, 0, space)
             self.holdout = {"theta": simulated.theta, "states": simulated.states}
 
     def warm_up(self) -> dict[str, float]:
@@ -108,10 +106,10 @@ class SimulationDataModule(pl.LightningDataModule):
     def _fill(self, plan: Plan, n: int, round: int) -> dict[str, float]:
         watch = Stopwatch()
         with watch("simulate"):
-            harvest = self._simulate(plan, n, round, self.space)
-        self.buffer.push(harvest.simulations)
-        self.simulations += n + harvest.redraws
-        window_id = harvest.simulations.window_id
+            simulated, redraws = self._simulate(plan, n, round, self.space)
+        self.buffer.push(simulated)
+        self.simulations += n + redraws
+        window_id = simulated.window_id
         log_ratio = self.buffer.content.log_ratio
         seconds = watch.seconds | plan.seconds
         # Picking goes on while simulating; count it as its own stage only.
@@ -120,14 +118,16 @@ class SimulationDataModule(pl.LightningDataModule):
             **plan.diagnostics,
             "synthetic_share": float(self.space.bank.is_synthetic(window_id).double().mean()),
             "distinct_windows": len(window_id.unique()),
-            "distinct_theta": len(harvest.simulations.theta.unique(dim=0)),
-            "redraws": harvest.redraws,
+            "distinct_theta": len(simulated.theta.unique(dim=0)),
+            "redraws": redraws,
             "simulations": self.simulations,
             "effective_sample_size": effective_sample_size(importance_weights(log_ratio)),
             **{f"seconds_{stage}": value for stage, value in seconds.items()},
         }
 
-    def _simulate(self, plan: Plan, n: int, round: int, space: DesignSpace) -> Harvest:
+    def _simulate(
+        self, plan: Plan, n: int, round: int, space: DesignSpace
+    ) -> tuple[Simulations, int]:
         rng = stream(space.seed, "simulation", round)
         return simulate_plan(
             plan, n, round, self.simulator, space.bank, rng, self.settings.max_tries

@@ -1,4 +1,4 @@
-"""The whole config as a tree, for the eyes of who started the run."""
+"""Where a training run reports to: W&B or whichever loggers, and the config shown at its start."""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""The active loop as a callback: it closes rounds, asks for new simulations and stops the fit."""
+"""The active loop as a callback: it closes rounds, asks for new simulations and stops the fit.
+
+With it the rule that says when a loss has stopped improving, and the tables of epochs and rounds.
+"""
 
 import csv
 import io
@@ -22,17 +25,18 @@ from asbc.training.settings import LoopSettings
 from asbc.utils.files import write_text
 from asbc.utils.random import key
 
+log = logging.getLogger(__name__)
+
 Row = dict[str, float]
+Weights = dict[str, Tensor]
 
-
-def write_table(path: str | Path, rows: Sequence[Row]) -> None:
-    """Write rows under the union of their columns, in order of first appearance; atomically."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(Path(path), text.getvalue())
+# What a checkpoint keeps of the loop: values, its two rules, and of these what they counted.
+STATE = (
+    *("round", "epoch", "finished", "round_weights", "best_weights", "design"),
+    *("epoch_rows", "round_rows", "train_seconds"),
+)
+RULES = ("epochs_rule", "rounds_rule")
+COUNTERS = ("best", "best_index", "updates")
 
 
 @dataclass
@@ -69,11 +73,6 @@ class Patience:
     def state_dict(self) -> dict[str, float]:
         """Plain values."""
         return asdict(self)
-
-
-log = logging.getLogger(__name__)
-
-Weights = dict[str, Tensor]
 
 
 @runtime_checkable
@@ -240,27 +239,29 @@ class RoundCallback(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on."""
-        return {name: getattr(self, name) for name in _STATE} | {
-            name: getattr(self, name).state_dict() for name in _RULES
+        return {name: getattr(self, name) for name in STATE} | {
+            name: getattr(self, name).state_dict() for name in RULES
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` saved."""
-        for name in _STATE:
+        for name in STATE:
             setattr(self, name, state_dict[name])
-        for name in _RULES:
+        for name in RULES:
             # Counters come from the checkpoint, the limits from the present settings.
             rule = getattr(self, name)
-            counters = {k: v for k, v in state_dict[name].items() if k in _COUNTERS}
+            counters = {k: v for k, v in state_dict[name].items() if k in COUNTERS}
             setattr(self, name, Patience(rule.patience, rule.min_delta, **counters))
 
 
-_STATE = (
-    *("round", "epoch", "finished", "round_weights", "best_weights", "design"),
-    *("epoch_rows", "round_rows", "train_seconds"),
-)
-_RULES = ("epochs_rule", "rounds_rule")
-_COUNTERS = ("best", "best_index", "updates")
+def write_table(path: str | Path, rows: Sequence[Row]) -> None:
+    """Write rows under the union of their columns, in order of first appearance; atomically."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(Path(path), text.getvalue())
 
 
 def copy_weights(module: torch.nn.Module) -> Weights:

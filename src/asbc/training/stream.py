@@ -1,4 +1,7 @@
-"""The loop for a cheap simulator: every simulation is new and is used once."""
+"""The loop for a cheap simulator: every simulation is new and is used once.
+
+With it the schedules of the learning rate, which run over the whole budget.
+"""
 
 import copy
 import math
@@ -16,6 +19,7 @@ from asbc.run import Run
 from asbc.training.datamodule import SimulationDataModule
 from asbc.training.loop import RoundCallback, parts
 from asbc.training.settings import LoopSettings
+from asbc.utils.checks import check_number
 
 # A one-cycle rate starts at PEAK / 25 and rises over the first 30% of the steps, as torch's does.
 START, RISE, END = 1 / 25, 0.3, 1e-5
@@ -50,6 +54,8 @@ class StreamCallback(RoundCallback):
         super().__init__(settings, seed, run)
         if schedule not in SCHEDULES:
             raise InputError(f"loop.schedule={schedule}; expected {' or '.join(SCHEDULES)}")
+        if minutes is not None:
+            check_number("loop.minutes", minutes, above=0)
         self.schedule = SCHEDULES[schedule]
         self.minutes = minutes
         self.rounds = settings.rounds

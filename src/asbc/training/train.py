@@ -19,16 +19,18 @@ from asbc.arguments import override_text
 from asbc.config import build, compose
 from asbc.data.pairs import Pairs
 from asbc.data.summary import write_summary
-from asbc.design.acquisition import own_values
+from asbc.design.acquisition import Acquisition, own_values
 from asbc.design.proposal import DesignSpace
 from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
 from asbc.run import Run
+from asbc.simulator import Prior
+from asbc.simulator.robust import ContextSimulator
 from asbc.training.callbacks import AtomicCheckpointIO, ResumeCheckpoint
 from asbc.training.datamodule import SimulationDataModule
 from asbc.training.loggers import announce, close_wandb, show_config
 from asbc.training.loop import RoundCallback
-from asbc.training.settings import loop_settings
+from asbc.training.settings import LoopSettings, loop_settings
 from asbc.utils.random import key, stream
 
 
@@ -80,34 +82,23 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
     _quiet_lightning()
     cfg.seed = secrets.randbelow(2**31) if cfg.seed is None else cfg.seed
     config: Any = OmegaConf.to_container(cfg, resolve=True)
-    strategy = get_class(config["acquisition"]["_target_"])
-    acquisition = build(own_values(strategy, config["acquisition"]))
-    settings = loop_settings(config, acquisition)
-    show_config(config)
+    # Whatever can be refused is, before a folder is touched and data are read.
+    acquisition, settings = build_strategy(config)
+    source, (simulator, estimator) = build(cfg.data), build_model(cfg)
     run = Run(cfg.folder)
+    loop = build(cfg.loop)(settings=settings, seed=cfg.seed, run=run)
+    show_config(config)
     checkpoint = run.checkpoint(cfg.ckpt_path)
     with run.claim(resuming=checkpoint is not None):
         saved = OmegaConf.merge(cfg, {"ckpt_path": None, "folder": None})
         run.write(OmegaConf.to_yaml(saved, resolve=True), cfg.seed, overrides)
         torch.set_num_threads(cfg.threads)
-        splits = build(cfg.data).splits()
+        splits = source.splits()
         if checkpoint is None:
             write_summary(splits, run.path)
-        simulator = build(cfg.robust)
-        torch.manual_seed(key(cfg.seed, "weights"))
-        estimator = build(cfg.estimator)
-        bank = build(cfg.bank)(splits.train)
-        run.save_leaders(bank.real)
-        subset = observed_subset(
-            splits.train, cfg.data.context_steps, acquisition.subset_size, cfg.seed
-        )
-        data = SimulationDataModule(
-            DesignSpace(simulator.prior, bank, subset, cfg.seed),
-            simulator,
-            acquisition,
-            settings,
-        )
-        loop = build(cfg.loop)(settings=settings, seed=cfg.seed, run=run)
+        space = design_space(cfg, simulator.prior, splits.train, acquisition.subset_size)
+        run.save_leaders(space.bank.real)
+        data = SimulationDataModule(space, simulator, acquisition, settings)
         trainer = build(
             cfg.trainer,
             callbacks=[loop, ResumeCheckpoint(run.last), *map(build, cfg.callbacks.values())],
@@ -119,6 +110,29 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
         if loop.finished:
             run.save_novelty()
     return loop
+
+
+def build_strategy(config: Mapping[str, Any]) -> tuple[Acquisition, LoopSettings]:
+    """What chooses simulations, and the loop's settings; raises if the two cannot work together.
+
+    Args:
+        config: the whole, resolved.
+    """
+    section = config["acquisition"]
+    acquisition = build(own_values(get_class(section["_target_"]), section))
+    return acquisition, loop_settings(config, acquisition)
+
+
+def build_model(cfg: DictConfig) -> tuple[ContextSimulator, PosteriorEstimator]:
+    """What simulates and what is trained, with first weights that belong to the seed."""
+    torch.manual_seed(key(cfg.seed, "weights"))
+    return build(cfg.robust), build(cfg.estimator)
+
+
+def design_space(cfg: DictConfig, prior: Prior, train: Pairs, subset_size: int) -> DesignSpace:
+    """What the loop designs with, made from the training split."""
+    subset = observed_subset(train, cfg.data.context_steps, subset_size, cfg.seed)
+    return DesignSpace(prior, build(cfg.bank)(train), subset, cfg.seed)
 
 
 def observed_subset(train: Pairs, context_steps: int, size: int, seed: int) -> Tensor:

@@ -29,8 +29,7 @@ class Dropout(nn.Module):
 
     def __init__(self, probability: float, features: int) -> None:
         super().__init__()
-        if not 0.0 <= probability < 1.0:
-            raise InputError(f"dropout probability is {probability}, expected a value in [0, 1)")
+        check_probability("dropout probability", probability)
         self.features = features
         self.dropped = min(round(probability * LEVELS), LEVELS - 1)
         self.scale = LEVELS / (LEVELS - self.dropped)
@@ -81,15 +80,28 @@ def fix_masks(module: nn.Module, key: int) -> None:
             part.fix(stream(key, "dropout", name))
 
 
-def require_fixable(module: object) -> None:
-    """Raise if `module` has dropout of another kind, which no member could hold fixed.
+def check_probability(field: str, value: object) -> None:
+    """Raise, naming `field`, unless the value is a drop probability."""
+    if not isinstance(value, int | float) or not 0 <= value < 1:
+        raise InputError(f"{field}={value}; expected a number of at least 0 and below 1")
 
-    Such a network would silently lose its uncertainty in the acquisition.
+
+def require_fixable(network: str, module: object) -> None:
+    """Raise if a network has dropout of another kind, which no member could hold fixed.
+
+    It would silently lose its uncertainty in the acquisition.
     """
-    foreign = nn.modules.dropout._DropoutNd
     for name, part in module.named_modules() if isinstance(module, nn.Module) else ():
-        if isinstance(part, foreign):
+        if _drops(part):
             raise InputError(
-                f"encoder.{name}: {type(part).__name__} cannot be held fixed in a member; use "
+                f"{f'{network}.{name}'.rstrip('.')}: the dropout of {type(part).__name__} cannot "
+                "be held fixed in a member; use "
                 "asbc.posterior.kernels.dropout.Dropout(probability, features)"
             )
+
+
+def _drops(part: nn.Module) -> bool:
+    """Whether a module of torch's own drops values in training."""
+    if isinstance(part, nn.modules.dropout._DropoutNd):
+        return part.p > 0
+    return isinstance(part, nn.MultiheadAttention | nn.RNNBase) and part.dropout > 0

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from asbc.run import save_tensors
 from asbc.training.callbacks import AtomicCheckpointIO
-from asbc.utils.files import atomic_save
 
 
 def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
@@ -15,15 +15,15 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch, "save", half)
     with pytest.raises(KeyboardInterrupt):
-        atomic_save({"step": 2}, path)
+        save_tensors({"step": 2}, path)
     monkeypatch.undo()
     assert torch.load(path, weights_only=True) == {"step": 1}
-    atomic_save({"step": 3}, path)
+    save_tensors({"step": 3}, path)
     assert torch.load(path, weights_only=True) == {"step": 3}
 
 
 def test_the_partial_file_is_beside_the_checkpoint(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(torch, "save", lambda content, file: seen.append(file.name))
-    atomic_save({}, tmp_path / "last.ckpt")
+    save_tensors({}, tmp_path / "last.ckpt")
     assert seen[0].startswith(str(tmp_path)) and seen[0].endswith(".partial")
