@@ -20,6 +20,7 @@ INFO = RunInfo(
     method="ASBC-Gaussian",
     kind="asbc",
     residual="gaussian",
+    residual_label="Gaussian",
     trained_on="synthetic",
     evaluated_on="pairs: file.csv",
     seed=3,
@@ -29,11 +30,9 @@ NOTE = "Evaluated on other data than it was trained on: trained on synthetic."
 
 @pytest.fixture(scope="module")
 def report(evaluation, data_summary, tmp_path_factory, draw_nothing_in_module) -> Path:
-    evaluation.metrics["warnings"] = ["Predictions are overconfident."]
     tmp_path = tmp_path_factory.mktemp("report")
-    write_run(
-        evaluation, INFO, tmp_path, {"seed": 3, "a": {"b": [1]}}, data_summary, notes=(NOTE,)
-    )
+    shown = evaluation.of(INFO, [NOTE], ["Predictions are overconfident."])
+    write_run(shown, tmp_path, {"seed": 3, "a": {"b": [1]}}, data_summary)
     return tmp_path / "report.html"
 
 
@@ -89,7 +88,7 @@ def test_a_pair_is_drawn_by_its_id(evaluation) -> None:
 
 
 def test_the_terminal_shows_scores_and_where_the_report_is(report, evaluation) -> None:
-    text = console_summary(evaluation, INFO, report.parent)
+    text = console_summary(evaluation.of(INFO), report.parent)
     assert f"{evaluation.metrics['all_windows']['rmse_s']:.2f}" in text
     assert text.endswith(f"report: {report}")
 

@@ -1,6 +1,6 @@
 """The report of one evaluated run: all its files, and one HTML page to send to a colleague."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from asbc.data.summary import DataSummary
 from asbc.evaluation.results import PROTOCOL_TITLES, Evaluation, pair_ranking, write_evaluation
+from asbc.evaluation.scores import HEADLINE, VARIABLES, Score
 from asbc.reporting.figures.case_study import case_study
 from asbc.reporting.figures.convergence import Rounds, convergence
 from asbc.reporting.figures.errors import error_distributions
@@ -208,8 +209,11 @@ def run_page(
     sections = [
         Section(
             "Scores",
-            _explain(seconds),
-            [headline_table(metrics, method), further_table(metrics)],
+            _explain(seconds, evaluation.scores),
+            [
+                headline_table(metrics, method, evaluation.scores),
+                further_table(metrics, evaluation.scores),
+            ],
         )
     ]
     sections += [
@@ -232,13 +236,16 @@ def run_page(
     return Page(f"{method}: evaluation", facts, metrics["warnings"], sections, metrics["notes"])
 
 
-def _explain(seconds: float) -> tuple[str, ...]:
+def _explain(seconds: float, scores: Sequence[Score]) -> tuple[str, ...]:
+    """What the tables of scores show, in words."""
+    shown = [score for score in scores if score.table == HEADLINE]
+    lower = "; lower is better" if all(score.best == "low" for score in shown) else ""
+    meanings = "; ".join(f"{score.label}: {score.about}" for score in shown if score.about)
+    *first, last = (f"{v.series} {x} ({v.unit})" for x, v in VARIABLES.items())
     return (
-        f"Errors of {seconds:g}-second predictions, averaged over windows; lower is better. RMSE "
-        "is that of the predictive mean, ES the Energy Score of the whole predictive "
-        "distribution, for the gap s (m), speed v (m/s) and acceleration a (m/s²). Brackets: 95% "
-        "bootstrap interval over pairs. Windows after the context contain nothing the model has "
-        "seen.",
+        f"Errors of {seconds:g}-second predictions of the {', '.join(first)} and {last}, averaged "
+        f"over windows{lower}. {meanings}. Brackets: 95% bootstrap interval over pairs. Windows "
+        "after the context contain nothing the model has seen.",
         NOTE,
     )
 
@@ -246,7 +253,8 @@ def _explain(seconds: float) -> tuple[str, ...]:
 def console_summary(evaluation: Evaluation, folder: Path) -> str:
     """What the terminal shows at the end: scores, warnings, where the report is."""
     metrics = evaluation.metrics
-    lines = ["", headline_table(metrics, metrics["run"]["method"]).to_plain(), ""]
+    table = headline_table(metrics, metrics["run"]["method"], evaluation.scores)
+    lines = ["", table.to_plain(), ""]
     lines += [f"note: {text}" for text in metrics["notes"]]
     lines += [f"warning: {text}" for text in metrics["warnings"]]
     return "\n".join([*lines, f"report: {folder / 'report.html'}"])

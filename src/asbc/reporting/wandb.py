@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from asbc.evaluation.results import PROTOCOLS, Evaluation
+from asbc.evaluation.scores import HEADLINE, SCORES, named
 from asbc.reporting.collect import EvaluatedRun
 from asbc.reporting.figures.style import COLOURS, cycle, legend_below, new_figure, style
 from asbc.training.loggers import wandb_identity
@@ -47,15 +48,17 @@ Panel = Lines | Bars | Images
 PANELS: dict[str, tuple[Panel, ...]] = {
     "Convergence": (
         Lines("hold-out loss", "loss"),
-        Lines("RMSE on validation pairs", "validation_rmse"),
-        Lines("Energy Score on validation pairs", "validation_es"),
+        *(
+            Lines(f"{score.title} on validation pairs", f"validation_{score.name}")
+            for score in SCORES
+            if score.table == HEADLINE
+        ),
     ),
-    "Ablation": (
-        Bars("Energy Score", ("es_s", "es_v", "es_a")),
-        Bars("RMSE", ("rmse_s", "rmse_v", "rmse_a")),
+    "Ablation": tuple(
+        Bars(score.title, score.columns) for score in SCORES if score.table == HEADLINE
     ),
     "Calibration": (
-        Bars("coverage of 95% intervals", ("coverage95_s", "coverage95_v", "coverage95_a")),
+        Bars(named("coverage95").title, named("coverage95").columns),
         Images("simulation-based calibration", ("sbc_ranks", "expected_coverage")),
     ),
     "Case studies": (Images("best, median, worst", ("case_best", "case_median", "case_worst")),),
@@ -160,9 +163,6 @@ def _panel(panel: Panel) -> Any:
     return wr.MediaBrowser(title=panel.title, media_keys=[f"eval/{n}" for n in panel.names])
 
 
-SCORES = ("rmse", "es", "crps")
-
-
 def log_evaluation(evaluation: Evaluation, run: Path, output: Path) -> bool:
     """Add an evaluation to the run's W&B run; False if the run was not logged to W&B.
 
@@ -206,8 +206,9 @@ def summary_values(metrics: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 def driver_table(evaluation: Evaluation) -> pd.DataFrame:
     """A row per driver: mean scores over its windows and posterior mean of each parameter."""
-    scores = [f"{score}_{x}" for score in SCORES for x in "sva"]
-    means = evaluation.windows.groupby("pair_id")[scores].mean()
+    shown = [score for score in evaluation.scores if score.table and not score.percent]
+    columns = [metric for score in shown for metric in score.columns]
+    means = evaluation.windows.groupby("pair_id")[columns].mean()
     cases = evaluation.cases
     theta = pd.DataFrame(
         cases.theta.mean(1),

@@ -50,16 +50,16 @@ def case_study(cases: Mapping[str, Cases], pair_id: str) -> Figure:
 
 def draw_rollouts(part: SubFigure, case: Cases, index: int, colour: str) -> list[Axes]:
     """Observed and predicted gap, speed and acceleration of one window; returns the panels."""
-    axes = part.subplots(3, 1, sharex=True)
+    axes = part.subplots(len(LABELS), 1, sharex=True)
     time = np.arange(case.mean.shape[-1]) * case.dt
-    for row, variable in enumerate("sva"):
+    for row, (variable, label) in enumerate(LABELS.items()):
         ax, band = axes[row], (case.low[index, row], case.high[index, row])
         ax.fill_between(time, *band, color=colour, alpha=0.25, lw=0, label="95% interval")
         ax.plot(time, case.mean[index, row], color=colour, label="predictive mean")
         ax.plot(time, case.observed[index, row], color=OBSERVED, lw=1.1, label="observed")
         if variable == "v":
             ax.plot(time, case.leader_speed[index], "--", color=LEADER, label="leader")
-        ax.set_ylabel(LABELS[variable].replace(" (", "\n("))
+        ax.set_ylabel(label.replace(" (", "\n("))
     axes[-1].set_xlabel("time in the window (s)")
     part.align_ylabels()
     handles, labels = axes[1].get_legend_handles_labels()

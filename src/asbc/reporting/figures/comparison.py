@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from asbc.evaluation.scores import named
 from asbc.reporting.figures.style import (
     COLOURS,
     DOUBLE,
@@ -29,11 +30,10 @@ def ablation_bars(panels: Mapping[str, Mapping[str, ScoreTable]]) -> Figure:
     """
     with style():
         figure = new_figure(DOUBLE, 2.3 * len(panels) + 0.3)
-        axes = figure.subplots(len(panels), 3, squeeze=False)
+        axes = figure.subplots(len(panels), len(LABELS), squeeze=False)
         for row, (title, variants) in enumerate(panels.items()):
-            for column, variable in enumerate("sva"):
-                ax = axes[row, column]
-                scores = [table[f"es_{variable}"] for table in variants.values()]
+            for ax, metric in zip(axes[row], named("es").columns, strict=True):
+                scores = [table[metric] for table in variants.values()]
                 means = [score.mean() for score in scores]
                 spread = [score.std(ddof=1) for score in scores]  # NaN, hence no bar, for one
                 bars = ax.bar(
@@ -52,9 +52,9 @@ def ablation_bars(panels: Mapping[str, Mapping[str, ScoreTable]]) -> Figure:
                 ax.margins(y=0.15)
                 ax.set_xticks(range(len(scores)), list(variants), rotation=20, ha="right")
                 ax.grid(axis="x", visible=False)
-                if row == 0:
-                    ax.set_title(LABELS[variable])
-            axes[row, 0].set_ylabel(f"({'abcdef'[row]}) {title}\nEnergy Score")
+            axes[row, 0].set_ylabel(f"({'abcdef'[row]}) {title}\n{named('es').title}")
+        for ax, label in zip(axes[0], LABELS.values(), strict=True):
+            ax.set_title(label)
     return figure
 
 
@@ -67,12 +67,10 @@ def context_sweep(panels: Mapping[str, Mapping[float, ScoreTable]]) -> Figure:
     with style():
         figure = new_figure(DOUBLE * 0.8, 2.7)
         axes = figure.subplots(1, 2)
-        for ax, (score, title) in zip(
-            axes, {"rmse": "RMSE", "es": "Energy Score"}.items(), strict=True
-        ):
+        for ax, score in zip(axes, (named("rmse"), named("es")), strict=True):
             for i, (label, lengths) in enumerate(panels.items()):
                 values = {
-                    seconds: table[[f"{score}_{x}" for x in "sva"]].mean(axis=1)
+                    seconds: table[list(score.columns)].mean(axis=1)
                     for seconds, table in sorted(lengths.items())
                 }
                 mean = np.array([v.mean() for v in values.values()])
@@ -81,6 +79,6 @@ def context_sweep(panels: Mapping[str, Mapping[float, ScoreTable]]) -> Figure:
                 ax.plot(list(values), mean, marker=cycle(MARKERS, i), color=colour, label=label)
                 ax.fill_between(list(values), mean - sd, mean + sd, color=colour, alpha=0.2, lw=0)
             ax.set_xlabel("context length $T_E$ (s)")
-            ax.set_ylabel(f"{title}, mean of $s, v, a$")
+            ax.set_ylabel(f"{score.title}, mean of $s, v, a$")
         axes[0].legend(title="mean ± sd over seeds", title_fontsize=8)
     return figure

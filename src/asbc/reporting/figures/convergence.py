@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from asbc.evaluation.scores import HEADLINE, SCORES
 from asbc.reporting.figures.style import (
     COLOURS,
     DOUBLE,
@@ -21,8 +22,11 @@ from asbc.reporting.figures.style import (
 # Column of rounds.csv -> what it is; scores need the validation monitor.
 PANELS = {
     "loss": "hold-out loss",
-    "validation_rmse": "RMSE, mean of $s, v, a$",
-    "validation_es": "Energy Score, mean of $s, v, a$",
+    **{
+        f"validation_{score.name}": f"{score.title}, mean of $s, v, a$"
+        for score in SCORES
+        if score.table == HEADLINE
+    },
 }
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from asbc.evaluation.scores import named
 from asbc.reporting.figures.style import (
     COLOURS,
     DOUBLE,
@@ -17,7 +18,7 @@ from asbc.reporting.figures.style import (
     style,
 )
 
-ROWS = {"es": "Energy Score", "rmse": "RMSE"}
+ROWS = ("es", "rmse")  # as in the paper
 
 
 def error_distributions(windows: Mapping[str, pd.DataFrame]) -> Figure:
@@ -28,15 +29,13 @@ def error_distributions(windows: Mapping[str, pd.DataFrame]) -> Figure:
     """
     with style():
         figure = new_figure(DOUBLE, 3.6 + 0.17 * len(windows))
-        axes = figure.subplots(2, 3)
-        for row, (score, title) in enumerate(ROWS.items()):
-            for column, variable in enumerate("sva"):
-                ax = axes[row, column]
-                _boxes(ax, {m: table[f"{score}_{variable}"] for m, table in windows.items()})
-                if row == 0:
-                    ax.set_title(LABELS[variable])
-                if column == 0:
-                    ax.set_ylabel(f"({'ab'[row]}) {title}")
+        axes = figure.subplots(len(ROWS), len(LABELS))
+        for row, score in enumerate(map(named, ROWS)):
+            for ax, metric in zip(axes[row], score.columns, strict=True):
+                _boxes(ax, {method: table[metric] for method, table in windows.items()})
+            axes[row, 0].set_ylabel(f"({'ab'[row]}) {score.title}")
+        for ax, label in zip(axes[0], LABELS.values(), strict=True):
+            ax.set_title(label)
         if len(windows) > 1:
             handles = [axes[0, 0].patches[i] for i in range(len(windows))]
             legend_below(figure, handles, list(windows))

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from asbc.evaluation.driving import MEASURES
-from asbc.evaluation.scores import COVERAGE_LEVELS, coverage_name
-from asbc.reporting.figures.style import COLOURS, DOUBLE, LABELS, LINES, MARKERS, new_figure, style
+from asbc.evaluation.scores import COVERAGE_LEVELS, VARIABLES, coverage_name
+from asbc.reporting.figures.style import COLOURS, DOUBLE, LINES, MARKERS, new_figure, style
 
 
 def predictive_calibration(windows: pd.DataFrame) -> Figure:
@@ -16,15 +16,13 @@ def predictive_calibration(windows: pd.DataFrame) -> Figure:
     with style():
         figure = new_figure(DOUBLE, 2.3)
         axes = figure.subplots(1, 4)
-        for i, variable in enumerate("sva"):
+        for i, (x, variable) in enumerate(VARIABLES.items()):
             ax = axes[i]
-            values = windows[f"pit_{variable}"]
+            values = windows[f"pit_{x}"]
             ax.hist(values, bins=np.linspace(0, 1, 13), density=True, color=COLOURS[i], alpha=0.8)
             ax.axhline(1, color="black", lw=0.8)
-            ax.set_xlabel(f"PIT of {LABELS[variable].split(' (')[0]}")
-            coverage = [
-                windows[f"{coverage_name(level)}_{variable}"].mean() for level in COVERAGE_LEVELS
-            ]
+            ax.set_xlabel(f"PIT of {variable.series} ${x}$")
+            coverage = [windows[f"{coverage_name(level)}_{x}"].mean() for level in COVERAGE_LEVELS]
             axes[3].plot(
                 COVERAGE_LEVELS,
                 coverage,
@@ -32,7 +30,7 @@ def predictive_calibration(windows: pd.DataFrame) -> Figure:
                 marker=MARKERS[i],
                 ms=4,
                 color=COLOURS[i],
-                label=f"${variable}$",
+                label=f"${x}$",
             )
         axes[0].set_ylabel("density")
         axes[3].plot([0.4, 1], [0.4, 1], color="black", lw=0.6)

@@ -12,6 +12,8 @@ from cycler import cycler
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from asbc.evaluation.scores import VARIABLES
+
 # Okabe and Ito's palette: distinct under all common forms of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#999999")
 # For lines, so that a figure survives a black-and-white printer.
@@ -29,10 +31,10 @@ SINGLE, DOUBLE = 3.5, 7.16  # inches: one and two columns of a journal page
 
 LETTERS = 13  # of a legend that fit an inch
 
+# Of variables: what an axis is called.
 LABELS = {
-    "s": "gap $s$ (m)",
-    "v": "speed $v$ (m/s)",
-    "a": "acceleration $a$ (m/s$^2$)",
+    x: f"{variable.series} ${x}$ ({variable.unit.replace('²', '$^2$')})"
+    for x, variable in VARIABLES.items()
 }
 SYMBOLS = {
     "v0": "$v_0$",
