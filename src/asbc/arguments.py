@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from asbc.config import compose, input_error
+from asbc.config import CONF, compose, input_error, offer_data
 from asbc.errors import InputError
 from asbc.run import LAST, Run, key_of
 
@@ -63,15 +63,13 @@ def offer_data_of_run(arguments: Sequence[str]) -> list[str]:
     Returns:
         The arguments, with the run's folder in the quotes that Hydra's grammar may need.
     """
-    from hydra.core.config_store import ConfigStore
-
     given = {key_of(text): _value(text) for text in arguments}
     section: dict[str, Any] = {}
     if given.get("run", "???") not in ("", "???", "null"):
         if {"-m", "--multirun"} & set(arguments):
             raise InputError("one run at a time: run the command once for each run folder")
         section = Run.open(given["run"]).config["data"]
-    ConfigStore.instance().store(group="data", name="run", node=section, provider="asbc")
+    offer_data(section)
     result = [
         # Folders of a sweep are named by overrides; their commas and equals signs need quotes.
         f"run={quoted(given['run'])}" if key_of(text) == "run" and section else text
@@ -197,8 +195,6 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
 
 def _groups(command: str) -> list[str]:
     import yaml
-
-    from asbc.config import CONF
 
     defaults = yaml.safe_load((CONF / f"{command}.yaml").read_text()).get("defaults", [])
     entries = (next(iter(entry)) for entry in defaults if isinstance(entry, dict))

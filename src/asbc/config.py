@@ -25,11 +25,21 @@ def compose(root: str, overrides: Sequence[str] = ()) -> "DictConfig":
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
+    from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
 
+    if "run.yaml" not in ConfigStore.instance().repo.get("data", {}):
+        offer_data({})
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
         return hydra_compose(root, list(overrides))
+
+
+def offer_data(section: Mapping[str, Any]) -> None:
+    """Make a data section the choice `data=run`, the default of commands that use a run."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(group="data", name="run", node=dict(section), provider="asbc")
 
 
 def build(section: Any, **arguments: Any) -> Any:
