@@ -7,10 +7,11 @@ DEMO   := outputs/demo/$(shell date +%Y-%m-%d_%H-%M-%S)
 # Where `make comparison` puts its runs; the same folder again goes on where it was.
 COMPARISON ?= outputs/comparison
 DESIGN ?= outputs/design
+WHEEL  := build/wheel
 # One thread per process: pytest runs one process per core.
 TEST_ENV := OMP_NUM_THREADS=1 WANDB_MODE=offline
 
-.PHONY: demo comparison design test nightly lint format clean
+.PHONY: demo comparison design test nightly wheel lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,8 +26,8 @@ $(VENV)/.dev: pyproject.toml
 	touch $(VENV)/.core $@
 
 demo: $(VENV)/.core  ## set up, train on the embedded data, evaluate, say where the report is
-	$(BIN)/python train.py experiment=quick threads=2 hydra.run.dir=$(DEMO)
-	$(BIN)/python evaluate.py run=$(DEMO) threads=2
+	$(BIN)/asbc train experiment=quick threads=2 hydra.run.dir=$(DEMO)
+	$(BIN)/asbc evaluate run=$(DEMO) threads=2
 
 comparison: $(VENV)/.dev  ## both ASBC variants and every baseline on the pairs file DATA=FILE
 	@test -n "$(DATA)" || { echo "usage: make comparison DATA=FILE"; exit 2; }
@@ -44,6 +45,18 @@ design: $(VENV)/.dev  ## does active design pay? Budgets and ways to spend them 
 
 test: $(VENV)/.dev  ## set up and run the default tests
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m "not slow"
+
+wheel: $(VENV)/.dev  ## build a wheel, and use it in an environment and a folder that hold nothing else
+	rm -rf $(WHEEL) && mkdir -p $(WHEEL)/folder
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
+	$(PYTHON) -m venv $(WHEEL)/env
+	$(WHEEL)/env/bin/python -m pip install --quiet $(WHEEL)/asbc-*.whl
+	cd $(WHEEL)/folder && export OMP_NUM_THREADS=1 ASBC=../env/bin/asbc && \
+		$$ASBC train experiment=smoke hydra.run.dir=run && \
+		$$ASBC evaluate run=run evaluation=fast && \
+		$$ASBC calibrate run=run calibration.samples=50 output=calibrated && \
+		test -s run/evaluation/report.html && test -s calibrated/draws.parquet
+	rm -rf $(WHEEL)/env
 
 nightly: $(VENV)/.dev  ## everything, the slow statistical tests included
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto
