@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from asbc.arguments import quoted
@@ -16,88 +16,127 @@ from asbc.errors import InputError
 from asbc.run import LAST
 from asbc.utils.files import locked, write_text
 
+log = logging.getLogger(__name__)
+
+# Settings of a study that hold several values.
+LISTS = ("seeds", "once", "only", "overrides", "train", "evaluate", "baseline", "report")
+
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a run and its arguments."""
+    """One command, `asbc COMMAND`, and its arguments."""
 
-    name: str
     command: str
     arguments: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One folder and the steps that fill it, in order."""
 
     folder: Path
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True)
-class Overrides:
-    """Arguments that all runs of a study share, by command."""
-
-    train: Sequence[str] = ()
-    evaluate: Sequence[str] | None = ()  # None: train only
-    baseline: Sequence[str] = ()
-
-
-def plan_study(
-    output: Path,
-    variants: Mapping[str, Sequence[str]],
-    baselines: Mapping[str, Sequence[str]],
-    seeds: Sequence[int],
-    shared: Overrides,
-    only: Sequence[str] | None = None,
-) -> list[Run]:
-    """All runs, seed by seed, so that an interrupted study holds complete comparisons.
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What conf/study.yaml says, with one file of conf/study/.
 
     Args:
-        output: the study's folder; a run goes to output/VARIANT/seedK.
-        variants: overrides of `asbc train` by name.
-        baselines: overrides of `asbc baseline` by name; these run once, with the first seed.
+        name: of the study.
+        output: its folder; a run goes to output/VARIANT/seedK.
         seeds: one training run of each variant for each.
-        shared: arguments of every run.
+        variants: overrides of `asbc train` by name.
+        once: variants that run with the first seed only.
+        baselines: overrides of `asbc baseline` by name; these run with the first seed only.
+        train, baseline, report: overrides that all calls of a command share.
+        evaluate: likewise; None if runs are only trained.
+        overrides: of every run's data and method, for `asbc train` and `asbc baseline` alike.
         only: names of variants and baselines to run; None for all.
+        jobs: runs at a time.
     """
-    if unknown := sorted(set(only or ()) - set(variants) - set(baselines)):
-        names = ", ".join([*variants, *baselines])
-        raise InputError(f"only={', '.join(unknown)}: no such variant or baseline; have {names}")
-    if not seeds or not (variants or baselines):
-        raise InputError("a study needs at least one seed and one variant or baseline")
-    if both := sorted(set(variants) & set(baselines)):
-        raise InputError(f"{', '.join(both)}: the name of a variant and of a baseline")
-    runs = [
-        _trained(output / name / f"seed{seed}", [*shared.train, *own, f"seed={seed}"], shared)
-        for seed in seeds
-        for name, own in variants.items()
-        if only is None or name in only
-    ]
-    for name, own in baselines.items():
-        if only is not None and name not in only:
-            continue
-        folder = output / name / f"seed{seeds[0]}"
-        arguments = [*shared.baseline, *(shared.evaluate or ()), *own]
-        arguments += [f"seed={seeds[0]}", _into(folder)]
-        runs.append(Run(folder, (Step("baseline", "baseline", tuple(arguments)),)))
-    return runs
 
+    name: str
+    output: str | Path
+    seeds: Sequence[int] = (0,)
+    variants: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    once: Sequence[str] = ()
+    baselines: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    train: Sequence[str] = ()
+    evaluate: Sequence[str] | None = ()
+    baseline: Sequence[str] = ()
+    report: Sequence[str] = ()
+    overrides: Sequence[str] = ()
+    only: Sequence[str] | None = None
+    jobs: int = 2
 
-def _trained(folder: Path, overrides: Sequence[str], shared: Overrides) -> Run:
-    # A run that was killed goes on from its own last checkpoint.
-    train = Step("train", "train", (*overrides, _into(folder), f"ckpt_path={LAST}"))
-    if shared.evaluate is None:
-        return Run(folder, (train,))
-    evaluate = Step("evaluate", "evaluate", (f"run={quoted(folder)}", *shared.evaluate))
-    return Run(folder, (train, evaluate))
+    def __post_init__(self) -> None:
+        for name in LISTS:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
+                raise InputError(f"{name}={value}: expected a list; write {name}=[{value}]")
+        if not self.seeds or not (self.variants or self.baselines):
+            raise InputError("a study needs at least one seed and one variant or baseline")
+        if both := sorted(set(self.variants) & set(self.baselines)):
+            raise InputError(
+                f"{', '.join(both)}: the name of a variant and of a baseline; rename one"
+            )
+        known = [*self.variants, *self.baselines]
+        if unknown := sorted(set(self.only or ()) - set(known)):
+            raise InputError(
+                f"only={', '.join(unknown)}: no such variant or baseline; have {', '.join(known)}"
+            )
+        if unknown := sorted(set(self.once) - set(self.variants)):
+            raise InputError(
+                f"once={', '.join(unknown)}: no such variant; have {', '.join(self.variants)}"
+            )
+        if self.jobs < 1:
+            raise InputError(f"jobs={self.jobs}; expected at least 1")
+
+    def runs(self) -> list[PlannedRun]:
+        """All runs, seed by seed, so that an interrupted study holds complete comparisons."""
+        trained = [
+            self._trained(name, seed)
+            for seed in self.seeds
+            for name in self.variants
+            if self._wanted(name) and (seed == self.seeds[0] or name not in self.once)
+        ]
+        return trained + [self._baseline(name) for name in self.baselines if self._wanted(name)]
+
+    def report_over(self, runs: Sequence[PlannedRun]) -> Step | None:
+        """The report over the runs; None where they are only trained and nothing is asked for."""
+        if self.evaluate is None and not self.report:
+            return None
+        folders = ",".join(quoted(run.folder) for run in runs)
+        place = quoted(Path(self.output) / "report")
+        return Step("report", (f"runs=[{folders}]", f"output={place}", *self.report))
+
+    def _wanted(self, name: str) -> bool:
+        return self.only is None or name in self.only
+
+    def _trained(self, name: str, seed: int) -> PlannedRun:
+        folder = self._folder(name, seed)
+        # A run that was killed goes on from its own last checkpoint.
+        own = (*self.variants[name], f"seed={seed}", _into(folder), f"ckpt_path={LAST}")
+        train = Step("train", (*self.train, *self.overrides, *own))
+        if self.evaluate is None:
+            return PlannedRun(folder, (train,))
+        evaluate = Step("evaluate", (f"run={quoted(folder)}", *self.evaluate))
+        return PlannedRun(folder, (train, evaluate))
+
+    def _baseline(self, name: str) -> PlannedRun:
+        folder = self._folder(name, self.seeds[0])
+        own = (*self.baselines[name], f"seed={self.seeds[0]}", _into(folder))
+        shared = (*self.baseline, *self.overrides, *(self.evaluate or ()))
+        return PlannedRun(folder, (Step("baseline", (*shared, *own)),))
+
+    def _folder(self, name: str, seed: int) -> Path:
+        return Path(self.output) / name / f"seed{seed}"
 
 
 def _into(folder: Path) -> str:
     return f"hydra.run.dir={quoted(folder)}"
 
-
-log = logging.getLogger(__name__)
 
 # Runs a step with its output going to a file; returns the exit code.
 Execute = Callable[[Step, Path], int]
@@ -112,18 +151,25 @@ class Failure:
     log: Path
 
 
-def is_done(run: Run, step: Step) -> bool:
-    """Whether the step has succeeded before."""
-    return _mark(run, step, "done").is_file()
+def execute(step: Step, output: Path) -> int:
+    """Run a step as a process of its own, on one core, with its output going to a file."""
+    alone = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    with output.open("a") as file:
+        return subprocess.run(
+            [sys.executable, "-m", "asbc", step.command, *step.arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=os.environ | alone,
+        ).returncode
 
 
-def run_study(runs: Sequence[Run], jobs: int, execute: Execute) -> list[Failure]:
+def run_study(runs: Sequence[PlannedRun], jobs: int, execute: Execute) -> list[Failure]:
     """Run what is left, `jobs` runs at a time; a failed run does not stop the others.
 
     Two studies of one folder share the work: a run that another process has begun is left to it.
 
     Args:
-        runs: from `plan_study`.
+        runs: from `Study.runs`.
         jobs: runs at a time.
         execute: how to run one step.
 
@@ -143,7 +189,12 @@ def run_study(runs: Sequence[Run], jobs: int, execute: Execute) -> list[Failure]
         return [failure for failure in results if failure is not None]
 
 
-def _fill(run: Run, execute: Execute) -> Failure | None:
+def is_done(run: PlannedRun, step: Step) -> bool:
+    """Whether the step has succeeded before."""
+    return _mark(run, step, "done").is_file()
+
+
+def _fill(run: PlannedRun, execute: Execute) -> Failure | None:
     run.folder.mkdir(parents=True, exist_ok=True)
     with locked(run.folder / ".study.lock") as mine:
         if mine:
@@ -152,24 +203,23 @@ def _fill(run: Run, execute: Execute) -> Failure | None:
     return None
 
 
-def _take_steps(run: Run, execute: Execute) -> Failure | None:
+def _take_steps(run: PlannedRun, execute: Execute) -> Failure | None:
     for step in run.steps:
         if is_done(run, step):
             continue
         write_text(_mark(run, step, "arguments"), json.dumps(step.arguments))
-        output, start = run.folder / f"{step.name}.out", time.perf_counter()
+        output, start = _mark(run, step, "out"), time.perf_counter()
         code = execute(step, output)
         seconds = time.perf_counter() - start
-        log.info(
-            "%s %s: %s, %.0f s", run.folder, step.name, f"exit {code}" if code else "ok", seconds
-        )
+        outcome = f"exit {code}" if code else "ok"
+        log.info("%s %s: %s, %.0f s", run.folder, step.command, outcome, seconds)
         if code:
             return Failure(run.folder, step, output)
         write_text(_mark(run, step, "done"), f"{seconds:.1f}\n")
     return None
 
 
-def _require_same_arguments(run: Run, step: Step) -> None:
+def _require_same_arguments(run: PlannedRun, step: Step) -> None:
     mark = _mark(run, step, "arguments")
     if mark.is_file() and json.loads(mark.read_text()) != list(step.arguments):
         raise InputError(
@@ -178,17 +228,5 @@ def _require_same_arguments(run: Run, step: Step) -> None:
         )
 
 
-def _mark(run: Run, step: Step, kind: str) -> Path:
-    return run.folder / f"{step.name}.{kind}"
-
-
-def execute(step: Step, output: Path) -> int:
-    """Run a step as a process of its own, on one core, with its output going to a file."""
-    alone = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    with output.open("a") as file:
-        return subprocess.run(
-            [sys.executable, "-m", "asbc", step.command, *step.arguments],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=os.environ | alone,
-        ).returncode
+def _mark(run: PlannedRun, step: Step, kind: str) -> Path:
+    return run.folder / f"{step.command}.{kind}"

@@ -1,4 +1,4 @@
-"""`asbc report runs=GLOB_OR_LIST`: the paper's table and figures over many evaluated runs."""
+"""`asbc report runs=GLOB_OR_LIST`: the paper's table and figures over many runs."""
 
 from omegaconf import DictConfig
 
@@ -7,15 +7,20 @@ def main(cfg: DictConfig) -> None:
     """Find the runs, refuse unlike ones, and write one report per comparable group."""
     # Imported here, so that --help, completion and mistakes in the arguments answer at once.
     from pathlib import Path
-    from typing import Any
 
+    import torch
     from omegaconf import OmegaConf
 
-    from asbc.reporting.collect import find_runs
+    from asbc.reporting.collect import find_runs, find_trained
+    from asbc.reporting.design_study import write_design_study
     from asbc.reporting.study_report import write_studies
 
-    patterns: Any = cfg.runs
-    if OmegaConf.is_list(cfg.runs):
-        patterns = OmegaConf.to_container(cfg.runs)
-    for line in write_studies(find_runs(patterns), Path(cfg.output), cfg.mixed, cfg.pair):
-        print(line)
+    torch.set_num_threads(cfg.threads)
+    output, patterns = Path(cfg.output), cfg.runs
+    if OmegaConf.is_list(patterns):
+        patterns = OmegaConf.to_container(patterns)
+    if cfg.design:
+        lines = write_design_study(find_trained(patterns), output, cfg.drivers, Path(cfg.exact))
+    else:
+        lines = write_studies(find_runs(patterns), output, cfg.mixed, cfg.pair, cfg.agreement)
+    print("\n".join(lines))

@@ -5,34 +5,27 @@ from omegaconf import DictConfig
 
 def main(cfg: DictConfig) -> None:
     """Train and evaluate what is left, then write the report over all runs."""
+    # Imported here, so that --help, completion and mistakes in the arguments answer at once.
     import logging
     from pathlib import Path
     from typing import Any
 
     from omegaconf import OmegaConf
 
-    from asbc.arguments import quoted
     from asbc.errors import InputError
-    from asbc.study import Overrides, Step, execute, plan_study, run_study
+    from asbc.study import Study, execute, run_study
 
-    given: Any = OmegaConf.to_container(cfg, resolve=True)
-    shared = Overrides(
-        train=[*given["scale"]["train"], *given["overrides"]],
-        evaluate=given["scale"]["evaluate"],
-        baseline=[*given["scale"]["baseline"], *given["overrides"]],
-    )
-    folder = Path(cfg.output)
-    runs = plan_study(
-        folder, given["variants"], given["baselines"], given["seeds"], shared, given["only"]
-    )
-    failures = run_study(runs, cfg.jobs, execute)
-    code = 0
-    if shared.evaluate is not None:
-        everything = "[" + ",".join(quoted(run.folder) for run in runs) + "]"
-        arguments = (f"runs={everything}", f"output={quoted(folder / 'report')}")
-        code = execute(Step("report", "report", arguments), folder / "report.out")
-        where = folder / "report" / "report.html" if not code else "see report.out"
-        logging.info("report: %s", where)
-    if failures or code:
-        where = "".join(f"\n  {failure.step.name}: see {failure.log}" for failure in failures)
-        raise InputError(f"{len(failures)} runs failed; the same command tries them again{where}")
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    study = Study(**settings)
+    output, runs = Path(study.output), study.runs()
+    failures = run_study(runs, study.jobs, execute)
+    failed = [f"{failure.step.command}: see {failure.log}" for failure in failures]
+    report = study.report_over(runs)
+    if report is not None:
+        if execute(report, output / "report.out"):
+            failed.append(f"report: see {output / 'report.out'}")
+        else:
+            logging.info("report: %s", output / "report" / "report.html")
+    if failed:
+        lines = [f"{len(failed)} steps failed; the same command tries them again", *failed]
+        raise InputError("\n  ".join(lines))

@@ -14,16 +14,12 @@ import pandas as pd
 
 from asbc.errors import InputError
 from asbc.evaluation.cases import Cases
+from asbc.evaluation.protocol import PROTOCOL_FIELDS
 from asbc.evaluation.results import CASES, METRICS, WINDOWS, RunInfo, read_metrics
 from asbc.reporting.figures.convergence import Rounds, read_rounds
 from asbc.run import Run
 
 log = logging.getLogger(__name__)
-
-PROTOCOL_KEYS = (
-    *("split", "horizon", "stride", "max_windows", "samples"),
-    *("residual_prefix_steps", "residual_prefix_noise"),
-)
 
 
 @dataclass(frozen=True)
@@ -51,6 +47,11 @@ class EvaluatedRun:
         remark = [self.info["remark"]] if self.info["remark"] else []
         return ", ".join([self.info["method"], *self.suffix, *remark])
 
+    @property
+    def run(self) -> Run:
+        """The run it is an evaluation of, if it lies where `asbc evaluate` puts it."""
+        return Run(self.folder.parent)
+
     @cached_property
     def windows(self) -> pd.DataFrame:
         """A row per window."""
@@ -64,14 +65,14 @@ class EvaluatedRun:
     @cached_property
     def rounds(self) -> Rounds | None:
         """The run's rounds, where it has any."""
-        return read_rounds(Run(self.folder.parent).rounds, self.info["selected_round"])
+        return read_rounds(self.run.rounds, self.info["selected_round"])
 
     @property
     def comparable(self) -> dict[str, Any]:
         """What two runs must share to be compared: the observed pairs and the protocol."""
         settings = self.metrics["settings"]
         return {"data": self.metrics["data"]["fingerprint"]} | {
-            f"evaluation.{key}": settings[key] for key in PROTOCOL_KEYS
+            f"evaluation.{key}": settings[key] for key in PROTOCOL_FIELDS
         }
 
 
@@ -80,23 +81,54 @@ def find_runs(patterns: str | Sequence[str]) -> list[EvaluatedRun]:
 
     Runs without an evaluation are named in the log.
     """
-    given = [patterns] if isinstance(patterns, str) else list(patterns)
     found: set[Path] = set()
-    for pattern in given:
+    for folder in _folders(patterns):
+        files = [folder / METRICS, *folder.glob(f"**/evaluation/{METRICS}")]
+        found |= {file.resolve() for file in files if file.is_file()}
+        _mention_unevaluated(folder)
+    if not found:
+        raise InputError(
+            f"runs={_shown(patterns)}: no evaluation found (RUN/evaluation/{METRICS}); "
+            "evaluate the runs first: asbc evaluate run=RUN"
+        )
+    return [_read(file) for file in sorted(found)]
+
+
+def find_trained(patterns: str | Sequence[str]) -> list[Run]:
+    """Finished training runs below the folders that the patterns match, each once, by path.
+
+    They need no evaluation; runs without weights are named in the log.
+    """
+    found = {run.path.resolve() for folder in _folders(patterns) for run in _runs_below(folder)}
+    runs = [Run(path) for path in sorted(found)]
+    for run in (run for run in runs if not run.best.is_file()):
+        log.warning("%s has no trained model and is left out", run.shown)
+    trained = [Run.open(run.path) for run in runs if run.best.is_file()]
+    if not trained:
+        raise InputError(
+            f"runs={_shown(patterns)}: no trained run found; train some first: asbc train"
+        )
+    return trained
+
+
+def _folders(patterns: str | Sequence[str]) -> list[Path]:
+    """The folders that glob patterns match; each pattern must match something."""
+    folders: list[Path] = []
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
         matches = [Path(match) for match in glob(str(Path(pattern).expanduser()), recursive=True)]
         if not matches:
             raise InputError(f"runs={pattern}: nothing matches")
-        for match in filter(Path.is_dir, matches):
-            files = [match / METRICS, *match.glob(f"**/evaluation/{METRICS}")]
-            found |= {file.resolve() for file in files if file.is_file()}
-            _mention_unevaluated(match)
-    runs = [_read(file) for file in sorted(found)]
-    if not runs:
-        raise InputError(
-            f"runs={', '.join(given)}: no evaluation found (RUN/evaluation/metrics.json); "
-            "evaluate the runs first: asbc evaluate run=RUN"
-        )
-    return runs
+        folders += filter(Path.is_dir, matches)
+    return folders
+
+
+def _shown(patterns: str | Sequence[str]) -> str:
+    return patterns if isinstance(patterns, str) else ", ".join(patterns)
+
+
+def _runs_below(folder: Path) -> list[Run]:
+    """A folder itself and those below it, as far as they hold the record of a run."""
+    return [Run(file.parent) for file in folder.glob(f"**/{Run(folder).record_file.name}")]
 
 
 def _read(file: Path) -> EvaluatedRun:
@@ -169,9 +201,8 @@ def _difference(key: str, run: EvaluatedRun, reference: EvaluatedRun) -> str:
 
 
 def _mention_unevaluated(folder: Path) -> None:
-    for record in [Run(folder).record_file, *folder.glob(f"**/{Run(folder).record_file.name}")]:
-        run = Run(record.parent)
-        if record.is_file() and not (run.evaluation / METRICS).is_file():
+    for run in _runs_below(folder):
+        if not (run.evaluation / METRICS).is_file():
             log.warning(
                 "%s is not evaluated and left out; asbc evaluate run=%s", run.path, run.path
             )

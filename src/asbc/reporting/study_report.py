@@ -1,11 +1,13 @@
-"""The report over many runs: Table 1, Figs. 3 to 7, one page."""
+"""The report over many runs: Table 1, what beats what, Figs. 3 to 7, one page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from asbc.baselines.unpooled import compare_runs
 from asbc.errors import InputError
 from asbc.evaluation.results import PROTOCOL_TITLES, PROTOCOLS, pair_ranking
 from asbc.reporting.collect import (
@@ -23,23 +25,35 @@ from asbc.reporting.html import Page, Picture, Section, write_page
 from asbc.reporting.run_tables import NOTE
 from asbc.reporting.study_tables import (
     CONTEXT,
+    LEGEND,
     ablation_panels,
     ablation_table,
+    agreement_table,
     by_seed,
+    comparison_table,
+    cost_table,
     main_methods,
     over_seeds,
     score_table,
     sweep_panels,
     table_one,
+    verdict,
 )
 from asbc.reporting.text_tables import TextTable
+from asbc.run import Run
 
 # More boxes than this in one panel cannot be told apart.
 MOST_METHODS = 6
+COMPARISON = "comparison.md"
+AGAINST_EXACT = "The amortized posterior against the exact one"
 
 
 def write_studies(
-    runs: Sequence[EvaluatedRun], folder: Path, mixed: str = "refuse", pair: str | None = None
+    runs: Sequence[EvaluatedRun],
+    folder: Path,
+    mixed: str = "refuse",
+    pair: str | None = None,
+    agreement: bool = True,
 ) -> list[str]:
     """Write one report per group of comparable runs; returns what to tell the user.
 
@@ -48,6 +62,7 @@ def write_studies(
         folder: the report's folder; with several groups, each gets a folder below it.
         mixed: "refuse" runs of other data or protocol, or "separate" them.
         pair: id of the case study's pair.
+        agreement: whether to compare posteriors with exact draws, where the runs hold some.
     """
     if mixed not in ("refuse", "separate"):
         raise InputError(f"mixed={mixed}; expected refuse or separate")
@@ -57,40 +72,43 @@ def write_studies(
     lines = []
     for i, group in enumerate(groups):
         place = folder if len(groups) == 1 else folder / f"group_{i + 1}"
-        lines += write_study(with_suffixes(group), place, pair)
-        lines += ["", (place / "table1.md").read_text(), f"report: {place / 'report.html'}"]
+        lines += write_study(with_suffixes(group), place, pair, agreement)
+        lines += ["", (place / "table1.md").read_text()]
+        lines += [f"what beats what: {place / COMPARISON}", f"report: {place / 'report.html'}"]
     return lines
 
 
-def write_study(runs: Sequence[EvaluatedRun], folder: Path, pair: str | None = None) -> list[str]:
+def write_study(
+    runs: Sequence[EvaluatedRun], folder: Path, pair: str | None = None, agreement: bool = True
+) -> list[str]:
     """Write tables, figures and `report.html` over comparable, labelled runs.
 
     Args:
         runs: from `with_suffixes`.
         folder: where everything goes.
         pair: id of the case study's pair; None for the median pair of the first method.
+        agreement: whether to compare posteriors with exact draws, where the runs hold some.
 
     Returns:
         What was left out, and what it would need.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tables = {name: _write_table_one(runs, name, folder) for name in PROTOCOLS}
     missing: list[str] = []
+    summaries = {name: over_seeds(score_table(runs, name)) for name in PROTOCOLS}
+    agreements = compare_posteriors(runs, missing) if agreement else []
+    write_comparison(runs, summaries, agreements, folder)
+    sections = []
+    for name, summary in summaries.items():
+        tables = [_write_table_one(summary, name, folder), cost_table(summary)]
+        text = (*verdict(summary), NOTE, LEGEND)
+        sections.append(Section(f"Table 1, {PROTOCOL_TITLES[name]}", text, tables))
+    if agreements:
+        sections.append(Section(AGAINST_EXACT, (), [agreement_table(agreements)]))
+    sections += _ablations(runs, folder)
     pictures = [
         Picture(save_figure(figure, folder / "figures", name), caption)
         for name, figure, caption in _figures(runs, pair, missing)
     ]
-    sections = [
-        Section(f"Table 1, {PROTOCOL_TITLES[name]}", (NOTE,), [table])
-        for name, table in tables.items()
-    ]
-    panels = ablation_panels(runs)
-    if panels:
-        table = ablation_table(panels)
-        (folder / "ablation.md").write_text(table.to_markdown() + "\n")
-        (folder / "ablation.tex").write_text(table.to_latex() + "\n")
-        text = "(ES of the ablation - ES of the full method) / ES of the ablation, all windows."
-        sections.append(Section("Ablations", (text,), [table]))
     sections.append(Section("Figures", missing, pictures=pictures))
     remarks = [f"{_name(run)}: {text}" for run in runs for text in _remarks(run)]
     sections.append(Section("Runs", remarks, [_run_list(runs)], folded=True))
@@ -101,14 +119,73 @@ def write_study(runs: Sequence[EvaluatedRun], folder: Path, pair: str | None = N
     return missing
 
 
-def _write_table_one(runs: Sequence[EvaluatedRun], protocol: str, folder: Path) -> TextTable:
-    summary = over_seeds(score_table(runs, protocol))
+def compare_posteriors(
+    runs: Sequence[EvaluatedRun], missing: list[str]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Name and agreement of each training run with saved NUTS draws of the same posterior.
+
+    Args:
+        runs: of any kind.
+        missing: gets a line for each comparison that could not be made.
+    """
+    found = []
+    for exact in runs:
+        if "seconds_per_driver" not in exact.metrics.get("baseline", {}):
+            continue  # no draws driver by driver
+        for run in (run for run in by_seed(runs) if run.info["kind"] == "asbc"):
+            try:
+                trained = Run.open(run.run.path)
+                if not trained.differences(exact.run.config):
+                    found.append((_name(run), compare_runs(exact.run, trained, run.folder)))
+            except InputError as error:  # e.g. the data are on another machine
+                missing.append(f"Agreement of {_name(run)} with {exact.label}: {error}")
+    return found
+
+
+def write_comparison(
+    runs: Sequence[EvaluatedRun],
+    summaries: Mapping[str, pd.DataFrame],
+    agreements: Sequence[tuple[str, Mapping[str, Any]]],
+    folder: Path,
+) -> None:
+    """Write comparison.md: all scores with cost and convergence, and in plain words who wins.
+
+    Args:
+        runs: comparable ones.
+        summaries: from `over_seeds`, by protocol.
+        agreements: from `compare_posteriors`.
+        folder: where the file goes.
+    """
+    parts = [f"# Comparison on {runs[0].info['evaluated_on']}", LEGEND]
+    for protocol, summary in summaries.items():
+        windows = runs[0].metrics[protocol]["n_windows"]
+        parts.append(f"## Windows: {PROTOCOL_TITLES[protocol]} ({windows})")
+        parts.append(comparison_table(summary).to_markdown())
+        parts.append("\n".join(f"- {line}" for line in verdict(summary)))
+    if agreements:
+        parts += [f"## {AGAINST_EXACT}", agreement_table(agreements).to_markdown()]
+    (folder / COMPARISON).write_text("\n\n".join(parts) + "\n")
+
+
+def _write_table_one(summary: pd.DataFrame, protocol: str, folder: Path) -> TextTable:
     table = table_one(summary)
     name = "table1" if protocol == "all_windows" else f"table1_{protocol}"
     (folder / f"{name}.md").write_text(f"{table.to_markdown()}\n\n{NOTE}\n")
     (folder / f"{name}.tex").write_text(table.to_latex() + "\n")
     summary.to_csv(folder / f"{name}.csv", index=False)
     return table
+
+
+def _ablations(runs: Sequence[EvaluatedRun], folder: Path) -> list[Section]:
+    """The ablations' section, and its table as files; nothing without ablations."""
+    panels = ablation_panels(runs)
+    if not panels:
+        return []
+    table = ablation_table(panels)
+    (folder / "ablation.md").write_text(table.to_markdown() + "\n")
+    (folder / "ablation.tex").write_text(table.to_latex() + "\n")
+    text = "(ES of the ablation - ES of the full method) / ES of the ablation, all windows."
+    return [Section("Ablations", (text,), [table])]
 
 
 def _figures(
@@ -140,7 +217,7 @@ def _figures(
         caption = "Fig. 5: the active loop, round by round (first seed of each method)."
         figures.append(("fig5_convergence", convergence(rounds), caption))
     else:
-        missing.append("Fig. 5 (convergence) needs a run of train.py with its rounds.csv.")
+        missing.append("Fig. 5 (convergence) needs a run of asbc train with its rounds.csv.")
     panels = ablation_panels(runs)
     if panels:
         caption = "Fig. 6: ablations, mean and standard deviation over seeds, all windows."

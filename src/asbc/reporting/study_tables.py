@@ -1,75 +1,200 @@
-"""Which runs go into which panel of the figures over many runs."""
+"""The tables over many runs, and which runs go into which panel of the figures."""
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
+from asbc.evaluation.scores import HEADLINE, SCORES, Score, headline
 from asbc.reporting.collect import EvaluatedRun
-from asbc.reporting.run_tables import METRICS, PAPER_ROWS
-from asbc.reporting.text_tables import TextTable
+from asbc.reporting.run_tables import PAPER_ROWS
+from asbc.reporting.text_tables import TextTable, number
 from asbc.run import FULL_METHOD
 
+# The score behind each metric of the tables, by the metric's name.
+METRICS: dict[str, Score] = {
+    metric: score for score in SCORES if score.table == HEADLINE for metric in score.columns
+}
+ARROWS = {"low": " ↓", "high": " ↑"}
 HEADER = (
     "Method",
-    "RMSE s ↓",
-    "RMSE v ↓",
-    "RMSE a ↓",
-    "ES s ↓",
-    "ES v ↓",
-    "ES a ↓",
+    *(f"{label}{ARROWS.get(str(METRICS[m].best), '')}" for m, label in headline().items()),
     "seeds",
     "windows",
+)
+COVERAGE = ("coverage95_s", "coverage95_v", "coverage95_a")
+COSTS = ("95% coverage s/v/a", "fit (CPU s)", "r-hat", "bulk ESS", "divergences")
+LEGEND = (
+    "Lower is better except for coverage, which should be 95%; bold: best of its column. Fit: CPU "
+    "seconds for all that a method does before it predicts; for ASBC the seconds of its training "
+    "on one core. r-hat: the largest; bulk ESS: the smallest of all sampled quantities; a sampler "
+    "that broke a bound (1.01, 400) says so beside its name."
 )
 
 
 def score_table(runs: Sequence[EvaluatedRun], protocol: str) -> pd.DataFrame:
-    """A row per run: label, kind, seed, number of windows and the six scores."""
-    return pd.DataFrame(
-        [
-            {
-                "label": run.label,
-                "kind": run.info["kind"],
-                "seed": run.info["seed"],
-                "n_windows": run.metrics[protocol]["n_windows"],
-                **{name: run.metrics[protocol][name] for name in METRICS},
-            }
-            for run in runs
-        ]
-    )
+    """A row per run: label, kind, seed, windows, scores, coverage, cost and convergence."""
+    rows = [
+        {
+            "label": run.label,
+            "kind": run.info["kind"],
+            "seed": run.info["seed"],
+            "n_windows": run.metrics[protocol]["n_windows"],
+            **{name: run.metrics[protocol].get(name) for name in (*METRICS, *COVERAGE)},
+            "fit_seconds": _fit_seconds(run),
+            **_convergence(run),
+        }
+        for run in runs
+    ]
+    return pd.DataFrame(rows).astype(dict.fromkeys((*METRICS, *COVERAGE), float))
 
 
 def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
-    """Mean and sample standard deviation over seeds, methods before baselines."""
+    """Mean and sample standard deviation over seeds, methods before baselines.
+
+    Of a sampler's diagnostics the worst counts.
+    """
     grouped = scores.groupby(["kind", "label"], sort=False)
     table = grouped["n_windows"].agg(seeds="size", n_windows="first")
     for name in METRICS:
         table[f"{name}_mean"] = grouped[name].mean()
         table[f"{name}_sd"] = grouped[name].std(ddof=1)
+    for name in (*COVERAGE, "fit_seconds"):
+        table[name] = grouped[name].mean()
+    table["r_hat"] = grouped["r_hat"].agg(lambda values: values.max(skipna=False))
+    table["ess_bulk"] = grouped["ess_bulk"].agg(lambda values: values.min(skipna=False))
+    table["divergences"] = grouped["divergences"].agg(lambda values: values.sum(skipna=False))
     return table.reset_index().sort_values(["kind", "label"], kind="stable", ignore_index=True)
+
+
+def _fit_seconds(run: EvaluatedRun) -> float:
+    """CPU seconds before the first prediction; NaN where nothing recorded them."""
+    if run.info["kind"] == "baseline":
+        return run.metrics.get("baseline", {}).get("fit_seconds", math.nan)
+    if not run.run.rounds.is_file():
+        return math.nan
+    seconds = pd.read_csv(run.run.rounds).filter(like="seconds_")
+    return math.nan if seconds.empty else float(seconds.sum().sum())
+
+
+def _convergence(run: EvaluatedRun) -> dict[str, float]:
+    """The sampler's diagnostics; NaN where nothing was sampled."""
+    found = run.metrics.get("baseline", {}).get("convergence")
+    if found is None:
+        return dict.fromkeys(("r_hat", "ess_bulk", "divergences"), math.nan)
+    # A chain that never moved has no r-hat and no sample size.
+    return {
+        "r_hat": math.inf if found["r_hat"] is None else found["r_hat"],
+        "ess_bulk": 0 if found["ess_bulk"] is None else found["ess_bulk"],
+        "divergences": found["divergences"],
+    }
 
 
 def table_one(summary: pd.DataFrame) -> TextTable:
     """The paper's Table 1: our rows, the best of each column in bold, and the paper's rows."""
-    means = summary[[f"{name}_mean" for name in METRICS]]
-    best = means.eq(means.min()) if len(means) > 1 else means.ne(means)
     rows = [
-        [
-            str(row["label"]),
-            *(mean_sd(row[f"{name}_mean"], row[f"{name}_sd"]) for name in METRICS),
-            str(row["seeds"]),
-            str(row["n_windows"]),
-        ]
+        [*_score_cells(row), str(row["seeds"]), str(row["n_windows"])]
         for _, row in summary.iterrows()
     ]
-    bold = [(r, c + 1) for r, c in zip(*best.to_numpy().nonzero(), strict=True)]
     trained = int(summary["kind"].eq("asbc").sum())
     rules = [trained] if 0 < trained < len(rows) else []
     rules.append(len(rows))
     for paper in PAPER_ROWS:
-        spread = paper.sd or (float("nan"),) * len(METRICS)
-        cells = [mean_sd(m, s) for m, s in zip(paper.mean, spread, strict=True)]
+        cells = [mean_sd(paper.mean.get(m), paper.sd.get(m, math.nan)) for m in METRICS]
         rows.append([f"paper (highD): {paper.label}", *cells, "5" if paper.sd else "1", "–"])
-    return TextTable(HEADER, rows, rules=tuple(rules), bold=frozenset(bold))
+    return TextTable(HEADER, rows, rules=tuple(rules), bold=_best(summary))
+
+
+def comparison_table(summary: pd.DataFrame) -> TextTable:
+    """A row per method: scores, coverage, cost and the sampler's diagnostics."""
+    rows = [[*_score_cells(row), *_cost_cells(row)] for _, row in summary.iterrows()]
+    return TextTable((*HEADER[:-2], *COSTS), rows, bold=_best(summary))
+
+
+def cost_table(summary: pd.DataFrame) -> TextTable:
+    """A row per method: coverage, cost and the sampler's diagnostics."""
+    rows = [[str(row["label"]), *_cost_cells(row)] for _, row in summary.iterrows()]
+    return TextTable(("Method", *COSTS), rows)
+
+
+def _score_cells(row: pd.Series) -> list[str]:
+    scores = (mean_sd(row[f"{name}_mean"], row[f"{name}_sd"]) for name in METRICS)
+    return [str(row["label"]), *scores]
+
+
+def _cost_cells(row: pd.Series) -> list[str]:
+    """What `COSTS` names, of one method."""
+    coverage = [row[name] for name in COVERAGE]
+    r_hat = "∞" if math.isinf(row["r_hat"]) else _fixed(row["r_hat"], 3)
+    return [
+        "–" if any(map(math.isnan, coverage)) else "/".join(f"{100 * x:.0f}" for x in coverage),
+        _fixed(row["fit_seconds"]),
+        r_hat,
+        _fixed(row["ess_bulk"]),
+        _fixed(row["divergences"]),
+    ]
+
+
+def _fixed(value: float, digits: int = 0) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _losses(summary: pd.DataFrame) -> pd.DataFrame:
+    """How far every mean is from the best one, a column per metric: the smaller, the better."""
+    return pd.DataFrame({m: summary[f"{m}_mean"].map(METRICS[m].loss) for m in METRICS})
+
+
+def _best(summary: pd.DataFrame) -> frozenset[tuple[int, int]]:
+    """Row and column of the best methods; a single method is best at nothing."""
+    losses = _losses(summary)
+    best = losses.eq(losses.min()).to_numpy() & (len(losses) > 1)
+    return frozenset((int(r), int(c) + 1) for r, c in zip(*best.nonzero(), strict=True))
+
+
+def verdict(summary: pd.DataFrame) -> list[str]:
+    """In plain words, the cells in which a baseline beats the best ASBC row.
+
+    Args:
+        summary: from `over_seeds`, with rows of both kinds.
+    """
+    losses, ours = _losses(summary), summary["kind"].eq("asbc")
+    if ours.all() or not ours.any():
+        return ["Nothing to compare: the runs hold no ASBC row or no baseline."]
+    if losses.isna().to_numpy().all():
+        return ["Nothing to compare: the runs hold no window of this protocol."]
+    lines = []
+    for metric, label in headline().items():
+        best = losses.loc[ours, metric].idxmin()
+        better = losses.loc[~ours & (losses[metric] < losses.loc[best, metric]), metric]
+        names = [
+            f"{summary.loc[i, 'label']} ({number(summary.loc[i, f'{metric}_mean'])})"
+            for i in [*better.sort_values().index, best]
+        ]
+        if len(names) > 1:
+            lines.append(f"{label}: {', '.join(names[:-1])} beat {names[-1]}.")
+    count = len(METRICS) - len(lines)
+    return [f"ASBC is best in {count} of {len(METRICS)} columns.", *lines]
+
+
+def agreement_table(agreements: Sequence[tuple[str, Mapping[str, Any]]]) -> TextTable:
+    """How far the amortized posteriors are from NUTS, and the seconds per driver of both."""
+    rows = []
+    for label, found in agreements:
+        overlap = ", ".join(f"{k} {v:.2f}" for k, v in found["interval_overlap"].items())
+        rows.append(
+            [
+                label,
+                str(found["drivers"]),
+                f"{found['c2st_mean']:.3f} (worst {found['c2st_worst']:.3f})",
+                overlap,
+                f"{found['nuts_seconds_per_driver']:.2g}",
+                f"{found['amortized_seconds_per_driver']:.2g}",
+                f"{found['speed_up']:.0f}",
+            ]
+        )
+    header = ("Against NUTS", "drivers", "C2ST", "overlap of 90% intervals")
+    return TextTable((*header, "NUTS CPU s/driver", "ASBC CPU s/driver", "times faster"), rows)
 
 
 def mean_sd(mean: float | None, sd: float) -> str:
