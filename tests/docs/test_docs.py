@@ -1,27 +1,36 @@
-"""Commands in the documentation compose, links lead somewhere, the reference is current."""
+"""Commands in the docs compose and run, links lead somewhere, nothing is left to fill in."""
 
 import re
-import runpy
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from asbc.arguments import register_resolvers
+from asbc.commands import COMMANDS
+from asbc.config import CONF, offer_data
+
 ROOT = Path(__file__).parents[2]
-REFERENCE = ROOT / "docs" / "configuration.md"
-PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - {REFERENCE})]
-COMMAND = re.compile(r"python ((?:scripts/)?\w+\.py)([^`\n#)]*)")
+register_resolvers()
+offer_data(yaml.safe_load((CONF / "data" / "pairs.yaml").read_text()))
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+COMMAND = re.compile(r"(?<![\w/])(asbc \w+|python [\w/]+\.py)([^`\n#)]*)")
 
 
 def commands() -> list[tuple[str, str]]:
-    """Script and arguments of every `python X.py ...` in a page, each once."""
+    """Command and arguments of every `asbc X ...` and `python X.py ...` in a page, each once."""
     found = {}
     for page in PAGES:
-        for script, arguments in COMMAND.findall(page.read_text()):
-            found[script, arguments.strip()] = None
+        for name, arguments in COMMAND.findall(page.read_text()):
+            words = name.removeprefix("asbc ").removeprefix("python ")
+            command = words.removesuffix(".py") if "/" not in words else words
+            if command in COMMANDS or command.endswith(".py"):
+                found[command, arguments.strip()] = None
     return list(found)
 
 
@@ -38,18 +47,18 @@ def one_job(arguments: list[str]) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize(("script", "arguments"), commands(), ids=str)
-def test_a_command_in_the_documentation_composes(script, arguments):
-    assert (ROOT / script).is_file()
+@pytest.mark.parametrize(("command", "arguments"), commands(), ids=str)
+def test_a_command_in_the_documentation_composes(command, arguments):
     given = [text for text in shlex.split(arguments) if text not in ("-m", "--multirun")]
-    if script.startswith("scripts/"):  # argparse
-        known = set(re.findall(r'"(--[\w-]+)"', (ROOT / script).read_text()))
+    if command.endswith(".py"):  # argparse
+        known = set(re.findall(r'"(--[\w-]+)"', (ROOT / command).read_text()))
         assert {text for text in given if text.startswith("--")} <= known
         return
-    if any(text.startswith("-") for text in given):
-        return  # Hydra's own flags
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        compose(script.removesuffix(".py"), one_job(given), return_hydra_config=True)
+    if any(text.startswith("-") for text in given) or any("|" in text for text in given):
+        return  # Hydra's own flags; a list of choices
+    given = [text for text in given if text not in ("...", "(")]
+    with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
+        compose(command, one_job(given), return_hydra_config=True)
 
 
 # Settings that make a command small, as far as its config has them.
@@ -85,7 +94,6 @@ SMALL = {
     "nuts.warmup": 60,
     "nuts.draws": 40,
     "calibration.samples": 40,
-    "calibration.simulated_drivers": 60,
     "samples": 10,
     "scenario.ring.duration": 80,
     "scenario.warm_up": 20,
@@ -95,51 +103,43 @@ SMALL = {
     "scenario.replications": 2,
 }
 # What the pages leave to the reader; recordings that cannot be shipped are in tests/data.
-BEYOND = ("data=highd", "data=ngsim", "OTHER_RUN", "population=RUN", "...", "scenario=sumo")
+BEYOND = (
+    *("data=highd", "data=ngsim", "OTHER_RUN", "population=RUN", "...", "scenario=sumo"),
+    *("YOUR_CONF", "|"),
+)
 
 
 def runnable() -> list[tuple[str, str]]:
     """The commands of one process that need no more than a pairs file and a trained run."""
-    scripts = ("train.py", "evaluate.py", "baseline.py", "calibrate.py", "simulate.py")
+    names = ("train", "evaluate", "baseline", "calibrate", "simulate")
     flags = re.compile(r"(^| )-(?!m |-multirun )")
     return [
-        (script, arguments)
-        for script, arguments in commands()
-        if script in scripts
+        (command, arguments)
+        for command, arguments in commands()
+        if command in names
         and not flags.search(arguments)
         and not any(text in arguments for text in BEYOND)
     ]
 
 
-@pytest.fixture(scope="module")
-def trained_runs() -> dict[str, Path]:
-    """Where the run behind `run=RUN` is, once it is there."""
-    return {}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("script", "arguments"), runnable(), ids=str)
+@pytest.mark.parametrize(("command", "arguments"), runnable(), ids=str)
 def test_a_command_in_the_documentation_runs(
-    script, arguments, run_script, tiny, tiny_pairs, trained_runs, tmp_path, tmp_path_factory
+    command, arguments, run_command, tiny, tiny_pairs, trained, tmp_path
 ):
     """Everything but its size is as the page says; the first job of a sweep stands for all."""
-    if not trained_runs:
-        trained_runs["RUN"] = tmp_path_factory.mktemp("trained") / "run"
-        folder = f"hydra.run.dir={trained_runs['RUN']}"
-        assert run_script("train.py", [*tiny, "transform=bounded", folder]) == 0
-    run = str(trained_runs["RUN"])
+    run = shutil.copytree(trained("transform=bounded"), tmp_path / "trained")
     given = one_job([text for text in shlex.split(arguments) if text != "-m"])
     given = [text for text in given if not text.startswith(("hydra", "data", "ckpt_path=last"))]
-    given = [re.sub(r"RUN(_DIR)?\b", run, text) for text in given]
-    data = ["data=pairs", f"data.path={tiny_pairs}"]
-    own_data = script in ("train.py", "baseline.py") or "data=pairs" in arguments
+    given = [re.sub(r"\bRUN\b", str(run), text) for text in given]
+    own_data = command in ("train", "baseline") or "data=pairs" in arguments
     resumed = "ckpt_path=RUN" in arguments
-    given += data if own_data and not resumed else []
+    given += ["data=pairs", f"data.path={tiny_pairs}"] if own_data and not resumed else []
     if resumed:  # as it was trained
         given += [*tiny, "transform=bounded", f"hydra.run.dir={run}"]
     else:
-        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-            config = compose(script.removesuffix(".py"), given)
+        with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
+            config = compose(command, given)
         given += [
             f"{key}={value}"
             for key, value in SMALL.items()
@@ -148,7 +148,7 @@ def test_a_command_in_the_documentation_runs(
         if OmegaConf.select(config, "training.rounds") is not None:
             given.append("training.rounds=1")
     log = tmp_path / "log"
-    assert run_script(script, given, log=log) == 0, log.read_text()[-2000:]
+    assert run_command(command, given, log=log) == 0, log.read_text()[-2000:]
 
 
 def test_the_documentation_has_commands():
@@ -167,17 +167,22 @@ def test_files_named_in_the_text_exist(page):
         assert (ROOT / name).exists() or name.isupper() or "NAME" in name, name
 
 
-def test_the_configuration_reference_is_current():
-    script = runpy.run_path(str(ROOT / "scripts" / "config_reference.py"))
-    assert REFERENCE.read_text() == script["reference"](), "run python scripts/config_reference.py"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nothing_is_left_to_fill_in(page):
+    text = page.read_text()
+    assert not re.search(r"\b(TODO|TBD|FIXME|[A-Z]+_TABLE)\b", text)
+    for name, block in re.findall(r"<!-- (\w+) -->\n(.*?)<!-- end -->", text, flags=re.S):
+        assert block.strip(), f"{name} is written by a command and is empty"
 
 
-def test_the_cheap_commands_run(run_script, tmp_path):
-    """Those that need neither data nor training; trained ones are in tests/integration."""
-    for script in ("train.py", "evaluate.py", "report.py", "study.py"):
-        log = tmp_path / script
-        assert run_script(script, ["--help"], log=log) == 0
-        assert "configuration" in log.read_text().lower()
+def test_the_readme_shows_at_most_eight_rows_of_results():
+    [block] = re.findall(
+        r"<!-- results -->\n(.*?)<!-- end -->", (ROOT / "README.md").read_text(), flags=re.S
+    )
+    assert 3 <= len(block.strip().splitlines()) <= 2 + 8
+
+
+def test_the_config_of_a_command_is_shown(run_command, tmp_path):
     log = tmp_path / "config"
-    assert run_script("train.py", ["--cfg", "job", "experiment=smoke"], log=log) == 0
+    assert run_command("train", ["--cfg", "job", "experiment=smoke"], log=log) == 0
     assert "rounds: 2" in log.read_text()

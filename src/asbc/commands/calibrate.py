@@ -12,6 +12,7 @@ def main(cfg: DictConfig) -> None:
     # Imported here, so that --help, completion and mistakes in the arguments answer at once.
     import logging
 
+    logging.getLogger("arviz").setLevel(logging.WARNING)  # it announces what is not installed
     import torch
 
     from asbc.calibration.calibrate import Job, calibrate_into
@@ -23,7 +24,6 @@ def main(cfg: DictConfig) -> None:
     from asbc.population.pictures import write_population
     from asbc.run import Run
 
-    logging.getLogger("arviz").setLevel(logging.WARNING)  # it announces what is not installed
     torch.set_num_threads(cfg.threads)
     run, output = Run.open(cfg.run), Run(cfg.output)
     settings, refinement = build(cfg.calibration), build(cfg.refine)
