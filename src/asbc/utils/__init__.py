@@ -1,1 +1,1 @@
-"""Small tools every other package may use: keyed randomness, input checks, progress bars."""
+"""Small tools every other package may use: randomness, input checks, files, progress bars."""

@@ -1,4 +1,4 @@
-"""One stream of random numbers per row group, behind the interface of a single generator.
+"""Random numbers keyed by seed and purpose, and a generator with one stream per row group.
 
 A window's noise, or a pair's posterior draws, then depend on the seed and its own name only: not
 on chunks, on which other pairs are evaluated, or on the method under test.
@@ -48,21 +48,35 @@ def _numpy_dtype(dtype: torch.dtype) -> type[np.float32] | type[np.float64]:
 
 
 class RowStreams(np.random.Generator):
-    """A generator whose draws of (groups * rows, ...) come group by group from own streams."""
+    """A generator whose draws of (groups * rows, ...) come group by group from own streams.
+
+    It draws normal and uniform numbers only. Whatever else numpy's generator can do raises: it
+    would come from the one stream underneath, with the same numbers in every chunk of rows.
+    """
 
     def __init__(self, streams: Sequence[np.random.Generator]) -> None:
         super().__init__(np.random.PCG64(0))
         self._streams = list(streams)
 
+    def __reduce__(self) -> Any:
+        return type(self), (self._streams,)  # numpy's own copies the stream underneath
+
+    def __repr__(self) -> str:
+        return f"RowStreams of {len(self._streams)} groups"
+
+    __str__ = __repr__
+
     def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         """N(0, 1) draws; the first axis is split evenly over the groups."""
         return self._by_group(
-            size, dtype, lambda rng, part: rng.standard_normal(dtype=dtype, out=part)
+            size, dtype, out, lambda rng, part: rng.standard_normal(dtype=dtype, out=part)
         )
 
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         """U[0, 1) draws; the first axis is split evenly over the groups."""
-        return self._by_group(size, dtype, lambda rng, part: rng.random(dtype=dtype, out=part))
+        return self._by_group(
+            size, dtype, out, lambda rng, part: rng.random(dtype=dtype, out=part)
+        )
 
     def spawn(self, n_children: int) -> list[np.random.Generator]:
         """Children in order of the groups, each from its group's stream."""
@@ -71,8 +85,14 @@ class RowStreams(np.random.Generator):
         return [child for rng in self._streams for child in rng.spawn(each)]
 
     def _by_group(
-        self, size: Any, dtype: Any, fill: Callable[[np.random.Generator, np.ndarray], Any]
+        self,
+        size: Any,
+        dtype: Any,
+        out: Any,
+        fill: Callable[[np.random.Generator, np.ndarray], Any],
     ) -> np.ndarray:
+        if out is not None:
+            raise NotImplementedError("RowStreams fills no array of yours; give the size instead")
         shape = (size,) if isinstance(size, int) else tuple(size or (0,))
         self._require_whole_groups(shape[0])
         result = np.empty(shape, dtype=dtype)
@@ -84,6 +104,22 @@ class RowStreams(np.random.Generator):
     def _require_whole_groups(self, rows: int) -> None:
         if not rows or rows % len(self._streams):
             raise ValueError(f"{rows} rows cannot be split over {len(self._streams)} streams")
+
+
+def _refuse(name: str) -> property:
+    def refuse(self: RowStreams) -> Any:
+        raise NotImplementedError(
+            f"RowStreams has no {name}: it would give every chunk of rows the same numbers; draw "
+            "with standard_normal or random and transform, or add the method to RowStreams"
+        )
+
+    return property(refuse)
+
+
+# By introspection, so that what a later numpy adds is refused as well.
+for _name in dir(np.random.Generator):
+    if not _name.startswith("_") and _name not in vars(RowStreams):
+        setattr(RowStreams, _name, _refuse(_name))
 
 
 def keyed(names: Sequence[str], seed: int, purpose: str) -> RowStreams:
