@@ -9,14 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from asbc.data.windows import evaluation_windows, leader_windows
+from asbc.config import build, compose
+from asbc.data.windows import EvaluationWindows, evaluation_windows, leader_windows
 from asbc.errors import InputError
 from asbc.evaluation.cases import Cases
 from asbc.evaluation.checks import check_posterior
 from asbc.evaluation.evaluate import evaluate_draws, evaluate_posterior, protocol_windows
-from asbc.evaluation.predict import sample_pairs
+from asbc.evaluation.predict import predict_windows, sample_pairs
 from asbc.evaluation.protocol import EvaluationSettings
 from asbc.evaluation.results import data_fingerprint, write_evaluation
+from asbc.evaluation.scores import SCORES, Score
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Prior
 from asbc.simulator.robust import ContextSimulator, simulate_drivers
@@ -186,3 +188,63 @@ def test_the_fingerprint_follows_the_data(setting) -> None:
     assert data_fingerprint(pairs) == data_fingerprint(pairs.select(range(6)))
     assert data_fingerprint(pairs) != data_fingerprint(pairs.select(range(5)))
     assert data_fingerprint(pairs) != data_fingerprint(replace(pairs, gap=pairs.gap + 1e-3))
+
+
+def median_error() -> Score:
+    """A user's own score, as `evaluation.extra_scores` names it."""
+    return Score(
+        "median_error",
+        "MedAE",
+        lambda samples, ordered, observed: (
+            (samples.median(dim=1).values - observed).abs().mean(dim=-1).double()
+        ),
+    )
+
+
+def test_a_score_of_ones_own_needs_no_list_to_edit(setting, tmp_path) -> None:
+    simulator, pairs = setting
+    theta = simulator.prior.sample(6 * 30, np.random.default_rng(0)).view(6, 30, -1)
+    settings = replace(SMALL, extra_scores=[median_error()])
+    result = evaluate_draws(simulator, theta, pairs, 75, settings)
+    plain = evaluate_draws(simulator, theta, pairs, 75, SMALL)
+    write_evaluation(result, tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    table = pd.read_parquet(tmp_path / "windows.parquet")
+    pd.testing.assert_frame_equal(table[list(plain.windows)], plain.windows)
+    window = EvaluationWindows(torch.tensor([2]), torch.tensor([75]), 50)
+    rollout = predict_windows(simulator, theta, pairs, window, 5, 1e-2, 0)
+    observed = pairs.speed.view(6, 200)[2, 76:126]
+    error = (rollout.speed[0, :, 1:].median(dim=0).values - observed).abs().mean()
+    row = table[(table["pair_id"] == "r/2") & (table["start"] == 75)]
+    assert row["median_error_v"].item() == pytest.approx(error.item(), rel=1e-5)
+    for protocol in ("all_windows", "after_context"):
+        rows, scores = table[table[protocol]], metrics[protocol]
+        for name in ("median_error_s", "median_error_v", "median_error_a"):
+            assert scores[name] == pytest.approx(rows[name].mean())
+            assert scores["median"][name] == pytest.approx(rows[name].median())
+            low, high = scores["interval95"][name]
+            assert low < scores[name] < high
+        for name, value in plain.metrics[protocol]["interval95"].items():
+            assert scores["interval95"][name] == value
+    assert metrics["settings"]["extra_scores"] == ["median_error"]
+
+
+def test_extra_scores_come_from_the_command_line() -> None:
+    target = "asbc.evaluation.scores.Score"
+    function = "{_target_: hydra.utils.get_method, path: asbc.evaluation.scores.crps}"
+    given = f"[{{_target_: {target}, name: own, label: Own, function: {function}}}]"
+    settings = build(compose("evaluate", ["run=x", f"evaluation.extra_scores={given}"]).evaluation)
+    assert [score.name for score in settings.scores] == [*(s.name for s in SCORES), "own"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ([median_error], "extra_scores: <function median_error.* is no score"),
+        ([median_error(), median_error()], "two scores called median_error; choose another name"),
+        ([replace(median_error(), name="es")], "two scores called es; choose another name"),
+    ],
+)
+def test_extra_scores_that_cannot_be_used_are_refused(extra, message) -> None:
+    with pytest.raises(InputError, match=message):
+        EvaluationSettings(extra_scores=extra)

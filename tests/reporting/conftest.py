@@ -122,6 +122,11 @@ def evaluation() -> Evaluation:
     return make_evaluation()
 
 
+@pytest.fixture(scope="session", name="make_evaluation")
+def evaluations() -> Callable[..., Evaluation]:
+    return make_evaluation
+
+
 @pytest.fixture(scope="session")
 def data_summary() -> DataSummary:
     return DataSummary(

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from asbc.evaluation.results import RunInfo
+from asbc.evaluation.scores import Score, energy_score
 from asbc.reporting.html import Page, Section, render
 from asbc.reporting.run_report import case_pairs, console_summary, write_run
-from asbc.reporting.text_tables import TextTable
+from asbc.reporting.run_tables import further_table, headline_table
+from asbc.reporting.text_tables import TextTable, number
+from asbc.reporting.wandb import driver_table, summary_values
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -54,6 +57,36 @@ def test_the_page_holds_scores_paper_rows_settings_and_warnings(report, evaluati
         assert part in text, part
     saved = json.loads((report.parent / "metrics.json").read_text())
     assert saved["run"]["seed"] == 3 and saved["notes"] == [NOTE]
+
+
+def test_a_seventh_headline_score_is_in_the_page_and_the_terminal(
+    make_evaluation, data_summary, tmp_path, draw_nothing
+) -> None:
+    own = Score("mine", "Mine", energy_score, about="what I care about")
+    share = Score("near", "near", energy_score, table="further", best=1, percent=True)
+    shown = make_evaluation(extra=[own, share]).of(INFO)
+    means = shown.metrics["after_context"]
+    table = headline_table(shown.metrics, "ours", shown.scores)
+    assert list(table.header[7:]) == ["Mine s", "Mine v", "Mine a"]
+    assert table.rows[2][7] == number(means["mine_s"])
+    low, high = means["interval95"]["mine_a"]
+    assert table.rows[3][9] == f"[{number(low)}, {number(high)}]"
+    # The paper has no such column; the others stay what it prints.
+    assert table.rows[4][1:] == [
+        *("2.63 ± 0.150", "0.627 ± 0.035", "0.291 ± 0.018"),
+        *("15.5 ± 1.14", "3.57 ± 0.248", "1.59 ± 0.093", "–", "–", "–"),
+    ]
+    further = further_table(shown.metrics, shown.scores)
+    assert list(further.header[-3:]) == ["near s", "v", "a"]
+    assert further.rows[1][-3] == f"{means['near_s']:.0%}"
+    write_run(shown, tmp_path, {}, data_summary)
+    page, terminal = (tmp_path / "report.html").read_text(), console_summary(shown, tmp_path)
+    for text in (page, terminal):
+        assert "Mine s" in text and number(means["mine_s"]) in text
+    assert "Mine: what I care about" in page
+    assert {"mine_s", "rmse_a", "crps_v"} <= set(driver_table(shown))
+    values = dict(summary_values(shown.metrics))
+    assert values["eval/after_context/mine_s"] == means["mine_s"]
 
 
 def test_the_page_needs_no_other_file_and_no_network(report) -> None:
