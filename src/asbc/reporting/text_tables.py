@@ -1,7 +1,11 @@
-"""Small tables of text as Markdown, LaTeX, plain text and for the HTML template."""
+"""Small tables of text as Markdown, LaTeX, plain text and for HTML, and where docs take them."""
 
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from asbc.utils.files import write_text
 
 
 @dataclass(frozen=True)
@@ -98,3 +102,20 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 def _escape(text: str) -> str:
     return text.translate(_LATEX)
+
+
+def publish(page: Path, blocks: Mapping[str, str]) -> list[str]:
+    """Put texts between their marks in a Markdown page; returns the names of those it holds.
+
+    A block NAME stands between the lines `<!-- NAME -->` and `<!-- end -->`, and only a command
+    writes it: what a page says was measured is then what was measured.
+    """
+    text = page.read_text(encoding="utf-8")
+    written = []
+    for name, block in blocks.items():
+        marks = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.S)
+        text, count = marks.subn(lambda m, b=block: f"{m[1]}{b.rstrip()}\n{m[2]}", text)
+        written += [name] * bool(count)
+    if written:
+        write_text(page, text)
+    return written
