@@ -137,3 +137,46 @@ def run_command(tmp_path, no_trajectory_plot) -> Callable[..., int]:
         return process.exitcode
 
     return run
+
+
+@pytest.fixture(scope="session")
+def simulators():
+    """The simulator of each residual model, as `asbc baseline` builds it."""
+    from asbc.config import build, compose
+
+    settings = {
+        name: compose("baseline", [f"residual={name}", "baseline=prior_predictive"])
+        for name in ("gaussian", "matern")
+    }
+    return {name: build(config.simulator) for name, config in settings.items()}
+
+
+@pytest.fixture(scope="session")
+def typical():
+    """Typical parameters for each residual model, (dim,)."""
+    import torch
+
+    law = [30.0, 2.0, 1.5, 1.2, 1.8]
+    return {"gaussian": torch.tensor([*law, 0.3]), "matern": torch.tensor([*law, 0.3, 1.5])}
+
+
+@pytest.fixture(scope="session")
+def pairs_of() -> Callable:
+    """A function that drives the given parameters behind leaders in stop-and-go waves."""
+    import torch
+
+    from asbc.data.pairs import Pairs
+
+    def drive(simulator, theta, steps, seed=0) -> Pairs:
+        rng = np.random.default_rng(seed)
+        phase, depth = torch.from_numpy(rng.uniform(0, 1, (2, len(theta), 1))).float().unbind(0)
+        wave = torch.sin(torch.arange(steps) * 0.08 + 6 * phase)
+        leader = 9 + (2 + 5 * depth) * wave
+        speed = leader[:, 0]
+        gap = simulator.law.equilibrium_gap(theta, speed)
+        driven = simulator.rollout(theta, leader, gap, speed, rng)
+        return Pairs.from_series(
+            driven.gap, driven.speed, leader, simulator.dt, driven.acceleration, recording="r"
+        )
+
+    return drive

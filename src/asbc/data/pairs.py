@@ -68,6 +68,49 @@ class Pairs:
             acceleration=torch.from_numpy(acceleration.astype(np.float32)),
         )
 
+    @classmethod
+    def from_series(
+        cls,
+        gap: Tensor,
+        speed: Tensor,
+        leader_speed: Tensor,
+        dt: float,
+        acceleration: Tensor | None = None,
+        recording: str = "simulated",
+    ) -> Pairs:
+        """Pairs of equal length, one per row of the series, with ids that count from 0.
+
+        Args:
+            gap, speed, leader_speed: (pair, step).
+            dt: time step (s).
+            acceleration: (pair, step); None takes it from the speeds.
+            recording: the first part of every id.
+
+        Example:
+            >>> series = torch.full((2, 5), 10.0)
+            >>> Pairs.from_series(2 * series, series, series, dt=0.2).pair_id
+            ('simulated/0', 'simulated/1')
+        """
+        count, steps = gap.shape
+        names = tuple(f"{recording}/{i}" for i in range(count))
+        offsets = torch.arange(count + 1) * steps
+        if acceleration is None:
+            flat = speed.double().flatten().numpy()
+            change = forward_difference(flat, offsets[:-1].numpy(), dt)
+            acceleration = torch.from_numpy(change).to(speed.dtype)
+        return cls(
+            pair_id=names,
+            follower=names,
+            recording=(recording,) * count,
+            follower_class=("car",) * count,
+            dt=dt,
+            offsets=offsets,
+            gap=gap.flatten(),
+            speed=speed.flatten(),
+            leader_speed=leader_speed.flatten(),
+            acceleration=acceleration.flatten(),
+        )
+
     def pair(self, index: int) -> dict[str, Tensor]:
         """The columns of one pair, each (samples,)."""
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
