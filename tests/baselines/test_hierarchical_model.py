@@ -14,9 +14,15 @@ import numpyro.distributions as dist  # noqa: E402
 from numpyro.infer.util import log_density  # noqa: E402
 from scipy import stats  # noqa: E402
 
-from asbc.exact import hierarchy as population_sampler  # noqa: E402
+from asbc.baselines import hierarchical_model  # noqa: E402
+from asbc.baselines.hierarchical_model import (  # noqa: E402
+    LKJ_CONCENTRATION,
+    SD_SCALE,
+    population_draws,
+    population_prior,
+)
 from asbc.exact import nuts  # noqa: E402
-from asbc.exact.hierarchy import LKJ_CONCENTRATION, SD_SCALE, Population, population_draws  # noqa: E402
+from asbc.exact.drivers import DriverModel  # noqa: E402
 from asbc.exact.importance import PROPOSED, Normal  # noqa: E402
 
 NOISE, DRIVERS = np.array([0.05, 0.6]), 30
@@ -29,10 +35,10 @@ def normal():
     rng = np.random.default_rng(3)
     truth = np.array([1.0, -0.5]) + rng.normal(size=(DRIVERS, 2)) * [0.4, 0.3]
     seen = jnp.asarray(truth + NOISE * rng.normal(size=(DRIVERS, 2)))
-    population = Population(
+    model = DriverModel(
         2, jnp.exp, lambda theta, y: -0.5 * jnp.square((jnp.log(theta) - y) / NOISE).sum()
     )
-    return seen, population
+    return seen, model
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +49,21 @@ def wide():
 @pytest.fixture(scope="module")
 def draws(normal, wide):
     """Of every driver under the wide prior."""
-    seen, population = normal
-    return population_sampler.driver_sampler(population)(seen, wide, 0, DRIVERS)
+    seen, driver = normal
+    return hierarchical_model.driver_sampler(driver)(seen, wide, 0, DRIVERS)
 
 
 @pytest.fixture(scope="module")
 def sampled(normal):
-    seen, population = normal
-    return population_sampler.sample_population(population, seen, SETTINGS, 0, DRIVERS)
+    seen, driver = normal
+    return hierarchical_model.sample_population(driver, seen, SETTINGS, 0, DRIVERS)
 
 
-def marginal(population, noise=NOISE):
+def marginal(noise=NOISE):
     """The population with its drivers integrated out on paper."""
 
     def model(y):
-        mean, root = population.prior()
+        mean, root = population_prior(2)
         covariance = root @ root.T + jnp.diag(noise**2)
         numpyro.sample("y", dist.MultivariateNormal(mean, covariance).expand([len(y)]), obs=y)
 
@@ -70,9 +76,8 @@ def sites_of(mean, sd, factor):
     return {"mean": mean, "sd_normal": normal_sd, "factor": factor}
 
 
-def test_prior_of_the_population(normal):
+def test_prior_of_the_population():
     """Up to a constant: row k of d (from 1) of an LKJ factor counts as diagonal^(d-k+2 eta-2)."""
-    _, population = normal
     differences = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -80,7 +85,7 @@ def test_prior_of_the_population(normal):
         mean, sd = rng.normal(size=2), np.exp(rng.normal(size=2))
         factor = root / np.linalg.norm(root, axis=1, keepdims=True)
         sites = sites_of(mean, sd, factor)
-        ours, traced = log_density(lambda: population.prior() and None, (), {}, sites)
+        ours, traced = log_density(lambda: population_prior(2) and None, (), {}, sites)
         np.testing.assert_allclose(traced["sd"]["value"], sd, rtol=1e-6)
         # sd is half-normal if the quantile that stands for it is normal.
         expected = stats.norm.logpdf([mean, sites["sd_normal"]]).sum()
@@ -105,63 +110,18 @@ def test_draws_of_a_driver_follow_its_posterior(normal, wide, draws):
 
 def test_marginal_density_is_that_of_integrated_drivers(normal, wide, draws):
     """Differences between populations, as exactly as the drivers' draws allow."""
-    seen, population = normal
-    model = population_sampler._marginal_model(population, draws, wide)
+    seen, driver = normal
+    model = hierarchical_model.marginal_model(draws, wide)
     values = []
     for mean, sd, correlation in [((1.0, -0.5), (0.4, 0.3), 0.0), ((0.8, -0.3), (0.5, 0.4), 0.5)]:
         factor = np.array([[1.0, 0.0], [correlation, np.sqrt(1 - correlation**2)]])
         sites = sites_of(np.array(mean), np.array(sd), factor)
         ours, _ = log_density(model, (None,), {}, sites)
-        exact, _ = log_density(marginal(population), (seen,), {}, sites)
+        exact, _ = log_density(marginal(), (seen,), {}, sites)
         values.append((float(ours), float(exact)))
     (a, b), (c, d) = values
     assert abs(b - d) > 2  # the two are not alike
     assert a - c == pytest.approx(b - d, abs=0.5)
-
-
-@pytest.mark.slow
-def test_new_drivers_under_a_population_that_is_not_known_for_sure(normal):
-    """Two equally likely populations: a posterior of two normals, weighed by their evidence."""
-    _, population = normal
-    means, sds = np.array([[0.0, 0.0], [1.0, -1.0]]), np.array([[0.4, 0.5], [0.3, 0.2]])
-    draws = Normal(jnp.asarray(means), jnp.asarray(sds[:, :, None] * np.eye(2)))
-    seen = np.array([[0.2, 0.1], [0.9, -0.4], [0.6, -2.0]])
-    settings = NutsSettings(chains=2, draws=2000)
-    new = population_sampler.sample_new_drivers(population, draws, seen, settings, [1, 2, 3], 2)
-    assert new.theta.shape == (2, 2000, 3, 2) and (new.ess > 2000).all()
-    z = np.log(new.theta).reshape(-1, 3, 2)
-    for driver, y in enumerate(seen):
-        evidence = stats.norm.pdf(y, means, np.hypot(sds, NOISE)).prod(1)
-        share = evidence / evidence.sum()
-        variance = 1 / (sds**-2.0 + NOISE**-2.0)
-        centre = variance * (means / sds**2 + y / NOISE**2)
-        mean = share @ centre
-        sd = np.sqrt(share @ (variance + centre**2) - mean**2)
-        np.testing.assert_allclose((z[:, driver].mean(0) - mean) / sd, 0, atol=0.1)
-        np.testing.assert_allclose(z[:, driver].std(0) / sd, 1, atol=0.07)
-
-
-def test_a_driver_whose_proposal_failed_is_sampled_again(normal, monkeypatch):
-    """The first try of the second of three drivers counts for nothing."""
-    _, population = normal
-    tries = []
-
-    def fake(batch, keys, data, at_once, description):
-        tries.append((description, np.asarray(data).tolist()))
-        z = np.full((len(keys), 2, 4, 2), float(len(tries)))
-        ess = np.full((len(keys), 2), 100.0)
-        if len(tries) == 1:
-            ess[1, 0] = 1.0
-        return z, ess
-
-    monkeypatch.setattr(population_sampler, "map_drivers", fake)
-    draws = Normal(jnp.zeros((1, 2)), jnp.eye(2)[None])
-    settings = NutsSettings(chains=2, draws=4)
-    data = np.array([[10.0], [20.0], [30.0]])
-    new = population_sampler.sample_new_drivers(population, draws, data, settings, [1, 2, 3], 3)
-    assert tries == [("test drivers", data.tolist()), ("weak test drivers", [[20.0]])]
-    np.testing.assert_allclose(np.log(new.theta[0, 0, :, 0]), [1, 2, 1])
-    np.testing.assert_array_equal(new.ess, 8)
 
 
 @pytest.mark.slow
@@ -173,9 +133,9 @@ def test_sampler_hardly_diverges(sampled):
 @pytest.mark.slow
 def test_sampler_agrees_with_the_marginal_posterior(normal, sampled):
     """Theta integrates out, and plain NUTS does the rest."""
-    seen, population = normal
+    seen, driver = normal
     ours = sampled.chains
-    exact = nuts.sample(marginal(population), SETTINGS, 1, seen)
+    exact = nuts.sample(marginal(), SETTINGS, 1, seen)
     for name in ("mean", "sd", "factor"):
         mine, theirs = (chains.sites[name].reshape(2000, -1) for chains in (ours, exact))
         spread = theirs.std(0) + 1e-9
@@ -199,9 +159,9 @@ def test_modes_of_simulated_drivers_lie_near_the_truth(residual, simulators, typ
     simulator = simulators[residual]
     pairs = pairs_of(simulator, typical[residual].expand(3, -1), 300)
     data = statistics(simulator, transitions(simulator, pairs))
-    population = Population.of(simulator)
-    broad = Normal(jnp.zeros(population.dim), jnp.eye(population.dim))
-    draws = population_sampler.driver_sampler(population)(data, broad, 2, 3)
+    model = DriverModel.of(simulator)
+    broad = Normal(jnp.zeros(model.dim), jnp.eye(model.dim))
+    draws = hierarchical_model.driver_sampler(model)(data, broad, 2, 3)
     assert (np.asarray(draws.ess) > 100).all()
     z = np.asarray(draws.z)
     away = (z.mean(1) - simulator.prior.to_normal(typical[residual]).numpy()) / z.std(1)

@@ -6,13 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import yaml
 
+from asbc.baselines.floors import PriorPredictive
 from asbc.baselines.hierarchical import Hierarchical
 from asbc.baselines.method import run_info
 from asbc.baselines.pooled import BIDM, MAIDM
-from asbc.baselines.unpooled import Unpooled
+from asbc.baselines.unpooled import Unpooled, require_same_posterior
+from asbc.config import compose
+from asbc.data.pairs_file import as_source
 from asbc.errors import InputError
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
+from asbc.run import Run
 from asbc.simulator.matern import MaternResidual
 from asbc.simulator.squared_exponential import SquaredExponentialResidual
 
@@ -56,6 +61,8 @@ def test_residual_models_must_fit_the_method(task_of):
         MAIDM(kernel="rbf")
     with pytest.raises(InputError, match="baseline.prior=flat; expected one of"):
         BIDM(prior="flat")
+    with pytest.raises(InputError, match="baseline.slice_seconds=0; expected a number above 0"):
+        MAIDM(slice_seconds=0)
 
 
 def test_ma_idm_predicts_with_its_own_kernel(task_of):
@@ -104,13 +111,30 @@ def test_hierarchical_shrinks_towards_the_population(simulators, pairs_of, task_
 
 
 def test_the_row_names_method_residual_and_what_sets_it_apart(task_of):
-    class Source:
-        description = "pairs: file"
-
     method = Unpooled()
     overrides = ["baseline=unpooled", "residual=matern", "seed=3", "data=pairs", "prior=congested"]
     overrides += ["baseline.drivers_at_once=4", "nuts.draws=50", "evaluation.samples=10"]
-    fitted = type("F", (), {"convergence": None})()
-    info = run_info(method, fitted, {"residual": "matern"}, overrides, 3, Source())
+    task = task_of("matern")
+    fitted = PriorPredictive().fit(task)
+    residual = compose("baseline", ["residual=matern", "baseline=unpooled"]).residual
+    source = as_source(task.test, task.simulator.dt, task.context_steps)
+    info = run_info(method, fitted, residual, overrides, 3, source)
     assert (info.method, info.kind, info.seed) == ("NUTS per driver (Matérn)", "baseline", 3)
+    assert (info.residual, info.residual_label) == ("matern", "Matérn")
+    assert (info.trained_on, info.evaluated_on, info.remark) == (2 * (source.description,)) + ("",)
     assert info.variant == ("prior=congested", "nuts.draws=50")
+
+
+def test_a_run_with_another_posterior_is_refused(tmp_path):
+    data = {"dt": 0.2, "context_steps": 75}
+    ours = {"model": 1, "residual": {"name": "gaussian"}, "prior": 2, "data": data}
+
+    def run(name, config):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(yaml.safe_dump(config))
+        return Run(tmp_path / name)
+
+    require_same_posterior(run("same", ours | {"data": data | {"path": "elsewhere"}}), ours)
+    theirs = ours | {"residual": {"name": "matern"}, "data": data | {"context_steps": 50}}
+    with pytest.raises(InputError, match=r"residual, data.context_steps \(its residual is matern"):
+        require_same_posterior(run("other", theirs), ours)

@@ -1,7 +1,7 @@
 """Methods that learn nothing about a driver: anything useful must beat them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -20,7 +20,7 @@ class Recommended:
         values: the law's parameters by name.
     """
 
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float]
 
     def label(self, residual: str) -> str:
         """How tables name the method."""

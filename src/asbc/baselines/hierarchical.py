@@ -6,8 +6,9 @@ import numpy as np
 
 from asbc.baselines.method import Fitted, Task
 from asbc.errors import InputError
+from asbc.exact import diagnostics
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
-from asbc.exact.statistics import transitions
+from asbc.exact.statistics import statistics, transitions
 from asbc.utils.random import key, stream
 
 # A known driver of whom fewer draws count has a marginal likelihood with errors of its own.
@@ -46,28 +47,22 @@ class Hierarchical:
     def fit(self, task: Task) -> Fitted:
         """Sample the population, then every test driver."""
         require_extra()
-        from asbc.exact import diagnostics as inference
-        from asbc.exact.hierarchy import (
-            Population,
-            population_draws,
-            sample_new_drivers,
-            sample_population,
-        )
-        from asbc.exact.statistics import statistics
+        from asbc.baselines.hierarchical_model import population_draws, sample_population
+        from asbc.exact.drivers import DriverModel, sample_by_importance
 
         simulator, test = task.simulator, task.test
         order = stream(task.seed, "population").permutation(len(task.known))
         known = task.known.select(np.sort(order[: self.drivers]))
-        population = Population.of(simulator)
+        model = DriverModel.of(simulator)
         found = sample_population(
-            population,
+            model,
             statistics(simulator, transitions(simulator, known)),
             self.nuts,
             key(task.seed, "nuts", "population"),
             min(self.drivers_at_once, len(known)),
         )
-        new = sample_new_drivers(
-            population,
+        new = sample_by_importance(
+            model,
             population_draws(found.chains, self.population_draws),
             statistics(simulator, transitions(simulator, test, task.context_steps)),
             self.nuts,
@@ -75,10 +70,10 @@ class Hierarchical:
             min(self.drivers_at_once, len(test)),
         )
         names = simulator.parameter_names
-        first = inference.population_data(found.chains, names, known.pair_id)
-        second = inference.repeated_data(new.theta, new.ess, names, test.pair_id)
-        verdict = inference.check(first, self.nuts)
-        drivers_verdict = inference.check(second, self.nuts)
+        first = diagnostics.population_data(found.chains, names, known.pair_id)
+        second = diagnostics.repeated_data(new.theta, new.ess, names, test.pair_id)
+        verdict = diagnostics.check(first, self.nuts)
+        drivers_verdict = diagnostics.check(second, self.nuts)
         details = {
             "known_pairs": len(known),
             "population_convergence": verdict.to_dict(),
@@ -94,6 +89,6 @@ class Hierarchical:
             take_draws(new.theta, task.samples).transpose(0, 1),
             test,
             details,
-            inference.with_population(second, first),
+            diagnostics.with_population(second, first),
             verdict.joined(drivers_verdict),
         )

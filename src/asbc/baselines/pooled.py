@@ -7,11 +7,13 @@ from typing import Any
 from asbc.baselines.method import Fitted, Task, for_every_pair
 from asbc.baselines.point_fit import fields_of
 from asbc.errors import InputError
+from asbc.exact import diagnostics
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.simulator import Prior, Simulator
 from asbc.simulator.matern import MaternResidual
 from asbc.simulator.residuals import GaussianResidual
 from asbc.simulator.squared_exponential import SquaredExponentialResidual
+from asbc.utils.checks import check_number
 from asbc.utils.random import key
 
 PRIORS = ("asbc", "reference")
@@ -77,6 +79,7 @@ class MAIDM:
     def __post_init__(self) -> None:
         _require_choice("prior", self.prior, PRIORS)
         _require_choice("kernel", self.kernel, KERNELS)
+        check_number("baseline.slice_seconds", self.slice_seconds, above=0)
 
     def label(self, residual: str) -> str:
         """How tables name the method; its residual model is part of it."""
@@ -113,12 +116,11 @@ class MAIDM:
 def _sample(
     task: Task, simulator: Simulator, model: Any, statistics: Any, settings: NutsSettings
 ) -> Fitted:
-    from asbc.exact import diagnostics as inference
     from asbc.exact import nuts
 
     chains = nuts.sample(model, settings, key(task.seed, "nuts", "pooled"), statistics)
-    data = inference.pooled_data(chains, simulator.parameter_names)
-    verdict = inference.check(data, settings)
+    data = diagnostics.pooled_data(chains, simulator.parameter_names)
+    verdict = diagnostics.check(data, settings)
     theta = take_draws(chains.sites["theta"], task.samples)
     return Fitted(
         simulator,

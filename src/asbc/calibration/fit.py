@@ -9,86 +9,91 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import pyarrow as pa
 import torch
+from torch import Tensor
 
 from asbc.calibration.calibrate import CalibrationSettings, Job, calibrate_chunks
 from asbc.calibration.export.netcdf import InferenceDataWriter
 from asbc.calibration.export.parts import Part
 from asbc.calibration.export.sumo import sumo_types, write_vtypes
 from asbc.calibration.export.tables import driver_columns, long_summary
-from asbc.config import build, compose
+from asbc.calibration.refinement import Refinement
+from asbc.config import CONF, build, compose
 from asbc.data.pairs import Pairs
 from asbc.data.pairs_file import as_source, load_drivers
+from asbc.errors import InputError
 from asbc.run import Model, Run
+from asbc.utils.random import stream
 
 if TYPE_CHECKING:
     from arviz import InferenceData
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fit:
-    """A posterior for every driver.
+    """A posterior for every driver, as `calibrate` returns it.
 
     Attributes:
         model: what calibrated them.
         pairs: the drivers, in the order of all tables.
-        parts: their draws and diagnostics, a chunk of drivers each.
+        part: their draws and diagnostics.
         skipped: reason by driver that could not be calibrated.
     """
 
     model: Model
     pairs: Pairs
-    parts: tuple[Part, ...]
+    part: Part
     skipped: dict[str, str]
 
     def __len__(self) -> int:
         return len(self.pairs)
 
+    def __repr__(self) -> str:
+        flagged, draws = int(self.flags["flagged"].sum()), self.theta.shape[1]
+        return (
+            f"Fit({len(self)} drivers with {draws} draws each, {flagged} flagged, "
+            f"{len(self.skipped)} skipped)"
+        )
+
     @cached_property
     def draws(self) -> pd.DataFrame:
         """A row per driver and draw: `pair_id`, `draw`, and a column per parameter."""
-        return pa.concat_tables([part.draws for part in self.parts]).to_pandas()
+        return self.part.draws.to_pandas()
 
     @cached_property
-    def _drivers(self) -> pd.DataFrame:
-        return pd.concat([part.drivers for part in self.parts], ignore_index=True)
-
-    @property
     def summary(self) -> pd.DataFrame:
         """A row per driver and parameter: mean, sd, 5%, 50% and 95% quantile, with the unit."""
-        return long_summary(self._drivers, self.model.simulator.prior).reset_index(drop=True)
+        table = long_summary(self.part.drivers, self.model.simulator.prior)
+        return table.reset_index(drop=True)
 
-    @property
+    @cached_property
     def flags(self) -> pd.DataFrame:
         """A row per driver: how it got its draws, and every reason to be careful with them."""
-        return driver_columns(self._drivers)
+        return driver_columns(self.part.drivers)
+
+    @cached_property
+    def theta(self) -> Tensor:
+        """The draws as a tensor (driver, draw, parameter)."""
+        values = self.draws[list(self.model.simulator.parameter_names)].to_numpy(copy=True)
+        return torch.from_numpy(values).unflatten(0, (len(self), -1))
 
     def to_arviz(self) -> InferenceData:
-        """Posterior, observations and diagnostics as ArviZ InferenceData."""
+        """Posterior, observations and diagnostics, in the groups of a calibration's posterior.nc.
+
+        `posterior` has the dimensions chain (one), draw and driver.
+        """
         import arviz as az
 
+        # Through a file: one piece of code says what is in which group.
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "posterior.nc"
-            writer = InferenceDataWriter(
-                path,
-                self.model.simulator.prior,
-                list(self.pairs.pair_id),
-                len(self.draws) // len(self),
-                self.model.context_steps,
-                self.model.simulator.dt,
-            )
-            with writer:
-                first = 0
-                for part in self.parts:
-                    rows = range(first, first + len(part.drivers))
-                    writer.add(part, self.pairs.select(rows))
-                    first = rows.stop
+            path, draws = Path(folder) / "posterior.nc", self.theta.shape[1]
+            with InferenceDataWriter(path, self.model, self.pairs.pair_id, draws) as writer:
+                writer.add(self.part, self.pairs)
             return az.from_netcdf(str(path), engine="h5netcdf").load()
 
     def to_sumo(self, path: str | Path, drivers: int = 300, seed: int = 0, **types: Any) -> Path:
-        """Write `drivers` new drivers of the calibrated population as SUMO vehicle types.
+        """Write new drivers of the calibrated population as SUMO vehicle types; returns `path`.
 
         Args:
             path: the additional file.
@@ -96,14 +101,15 @@ class Fit:
             seed: which ones.
             types: settings of `asbc.calibration.export.sumo.SumoTypes`, e.g. length=4.5.
         """
-        names = self.model.simulator.prior.names
-        chosen = self.draws.sample(drivers, replace=True, random_state=seed)[list(names)]
-        settings = sumo_types(self.model.simulator, **types)
-        write_vtypes(Path(path), torch.from_numpy(chosen.to_numpy()), names, settings)
+        pooled = self.theta.flatten(0, 1)
+        chosen = torch.from_numpy(stream(seed, "sumo").integers(len(pooled), size=drivers))
+        simulator = self.model.simulator
+        settings = sumo_types(simulator, **types)
+        write_vtypes(Path(path), pooled[chosen], simulator.parameter_names, settings)
         return Path(path)
 
     def plot(self, pair: str | int) -> Figure:
-        """One driver: 10 s predictions with 95% intervals after its context, and its posterior.
+        """One driver: predictions with 95% intervals after its context, and its posterior.
 
         Args:
             pair: its id, with or without the recording.
@@ -114,14 +120,18 @@ class Fit:
 
         place = self.pairs.find(pair)
         chosen = self.pairs.select([place])
-        own = self.draws[self.draws["pair_id"] == chosen.pair_id[0]]
-        columns = own[list(self.model.simulator.prior.names)].to_numpy(copy=True)
+        settings = EvaluationSettings()
+        if int(chosen.lengths) <= settings.horizon:
+            raise InputError(
+                f"pair {chosen.pair_id[0]}: recorded for {int(chosen.lengths) * chosen.dt:g} s; "
+                f"a plot needs more than the {settings.horizon * chosen.dt:g} s it predicts"
+            )
         cases = study_cases(
             self.model.simulator,
-            torch.from_numpy(columns)[None],
+            self.theta[place : place + 1],
             chosen,
             self.model.context_steps,
-            EvaluationSettings(),
+            settings,
         )
         return case_study({"posterior": cases}, chosen.pair_id[0])
 
@@ -131,7 +141,7 @@ def calibrate(
     run: Run | str | Path,
     samples: int = 500,
     seed: int = 0,
-    refine: str = "none",
+    refine: str | Refinement = "none",
     on_error: str = "stop",
     min_duration: float | None = None,
 ) -> Fit:
@@ -142,7 +152,8 @@ def calibrate(
         run: the run, or its folder.
         samples: draws per driver.
         seed: a driver's draws depend on it and on the driver's id only.
-        refine: what happens to the network's draws: "none", "psis" or "auto" (conf/refine).
+        refine: what happens to the network's draws: "none", "psis" or "auto" (conf/refine), or
+            one of the classes of `asbc.calibration.refinement` with settings of your own.
         on_error: what a driver that cannot be read does: "stop", or "skip" and be reported.
         min_duration: shortest recording used (s); None: as long as the model's context.
 
@@ -152,13 +163,24 @@ def calibrate(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     model = run.model()
-    settings = CalibrationSettings(samples=samples, seed=seed, on_error=on_error)
+    job = Job(
+        model=model,
+        refinement=_refinement(refine) if isinstance(refine, str) else refine,
+        settings=CalibrationSettings(samples=samples, seed=seed, on_error=on_error),
+        novelty=run.novelty(model.context_steps),
+    )
     source = as_source(data, model.simulator.dt, model.context_steps, min_duration)
     drivers = load_drivers(source, on_error)
-    refinement = build(compose("calibrate", [f"refine={refine}"]).refine)
-    novelty = run.novelty(model.context_steps)
-    job = Job(model=model, refinement=refinement, settings=settings, novelty=novelty)
-    parts = tuple(part for _, part in calibrate_chunks(job, drivers.pairs))
-    kept = torch.cat([torch.from_numpy(p.drivers["position"].to_numpy(copy=True)) for p in parts])
-    unusable = {name: reason for part in parts for name, reason in part.skipped.items()}
-    return Fit(model, drivers.pairs.select(kept), parts, drivers.skipped | unusable)
+    part = Part.joined([part for _, part in calibrate_chunks(job, drivers.pairs)])
+    if part.drivers.empty:
+        raise InputError("no driver could be calibrated")
+    kept = drivers.pairs.select(part.drivers["position"].to_numpy(copy=True))
+    return Fit(model, kept, part, drivers.skipped | part.skipped)
+
+
+def _refinement(name: str) -> Refinement:
+    """The refinement that a file of conf/refine describes."""
+    known = sorted(path.stem for path in (CONF / "refine").glob("*.yaml"))
+    if name not in known:
+        raise InputError(f"refine={name}; expected one of {', '.join(known)}")
+    return build(compose(f"refine/{name}").refine)

@@ -211,11 +211,6 @@ class Weighted(NamedTuple):
     network_k_hat: Tensor  # (driver,) before any adaptation
     adapted: Tensor  # (driver,) bool
 
-    @property
-    def reliable(self) -> Tensor:
-        """Whether weights and evidence can be trusted, (driver,)."""
-        return self.importance.k_hat <= RELIABLE_K_HAT
-
 
 @dataclass(frozen=True, kw_only=True)
 class Weighting:

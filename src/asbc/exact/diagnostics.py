@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from asbc.errors import InputError
+from asbc.utils.checks import check_number
 
 
 class Chains(NamedTuple):
@@ -53,6 +54,8 @@ class NutsSettings:
             raise InputError(
                 f"nuts.target_accept={self.target_accept}; expected a number in (0, 1)"
             )
+        check_number("nuts.max_r_hat", self.max_r_hat, above=1)
+        check_number("nuts.min_ess", self.min_ess, minimum=0)
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,31 @@
 """The posteriors of drivers one by one: NUTS, and importance sampling where it fails."""
 
 import time
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import arviz as az
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.scipy.special import logsumexp
 from numpy.typing import NDArray
 
 from asbc.data.pairs import Pairs
-from asbc.exact import diagnostics as inference
+from asbc.exact import diagnostics
 from asbc.exact.diagnostics import Convergence, NutsSettings
-from asbc.exact.hierarchy import Population, prior_population, sample_new_drivers
-from asbc.exact.likelihood import TrajectoryLikelihood, asbc_prior, theta_model
-from asbc.exact.nuts import sample_drivers
+from asbc.exact.importance import Normal, importance_draws, small_cholesky
+from asbc.exact.likelihood import TrajectoryLikelihood, asbc_prior, theta_model, theta_of_normal
+from asbc.exact.nuts import map_drivers, sample_drivers
 from asbc.exact.statistics import statistics, transitions
 from asbc.simulator import Simulator
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import key
+
+# A driver whose proposals count for less than this share of its draws is sampled again.
+WEAK, RETRIES = 0.5, 3
 
 
 class DriverPosteriors(NamedTuple):
@@ -62,8 +71,8 @@ def nuts_drivers(
     with watch("nuts"):
         seen = statistics(simulator, transitions(simulator, pairs, context_steps))
         chains = sample_drivers(theta_model(prior, likelihood), settings, keys, seen, at_once)
-    data = inference.driver_data(chains, simulator.parameter_names, pairs.pair_id)
-    return DriverPosteriors(data, inference.check(data, settings), watch.seconds["nuts"])
+    data = diagnostics.driver_data(chains, simulator.parameter_names, pairs.pair_id)
+    return DriverPosteriors(data, diagnostics.check(data, settings), watch.seconds["nuts"])
 
 
 def exact_drivers(
@@ -81,14 +90,100 @@ def exact_drivers(
     if not len(place) or settings.chains * settings.draws <= settings.min_ess:
         return found
     failed = pairs.select(place)
-    population = Population.of(simulator)
-    again = sample_new_drivers(
-        population,
-        prior_population(population.dim),
+    model = DriverModel.of(simulator)
+    again = sample_by_importance(
+        model,
+        model.prior(),
         statistics(simulator, transitions(simulator, failed, context_steps)),
         settings,
         [key(seed, "importance", name) for name in failed.pair_id],
         min(at_once, len(failed)),
     )
-    data = inference.with_repeated(found.data, place, again.theta, again.ess)
-    return found._replace(data=data, convergence=inference.check(data, settings))
+    data = diagnostics.with_repeated(found.data, place, again.theta, again.ess)
+    return found._replace(data=data, convergence=diagnostics.check(data, settings))
+
+
+@dataclass(frozen=True)
+class DriverModel:
+    """A driver's likelihood in coordinates z, which are standard normal under ASBC's prior.
+
+    Attributes:
+        dim: number of parameters.
+        theta: (..., dim) of z (..., dim).
+        log_likelihood: of one driver, from theta (dim,) and its data.
+    """
+
+    dim: int
+    theta: Callable[[Array], Array]
+    log_likelihood: Callable[[Array, Any], Array]
+
+    @classmethod
+    def of(cls, simulator: Simulator) -> "DriverModel":
+        """With ASBC's prior and likelihood."""
+        prior = simulator.prior
+        likelihood = TrajectoryLikelihood.of(simulator)
+        return cls(prior.dim, theta_of_normal(prior.marginals), likelihood)
+
+    def prior(self) -> Normal:
+        """ASBC's prior of z, with a leading axis of one."""
+        return Normal(jnp.zeros((1, self.dim)), jnp.eye(self.dim)[None])
+
+
+class ImportanceDraws(NamedTuple):
+    """Equally weighted draws of every driver, sampled several times over."""
+
+    theta: NDArray[np.float64]  # (repeat, draw, driver, dim)
+    ess: NDArray[np.float64]  # (driver,) effective number of the proposals behind all draws
+
+
+def sample_by_importance(
+    model: DriverModel,
+    priors: Normal,
+    data: Any,
+    settings: NutsSettings,
+    keys: Sequence[int],
+    at_once: int,
+) -> ImportanceDraws:
+    """Posteriors of drivers whose prior is one of several normal laws, nobody knows which.
+
+    Every driver is sampled `settings.chains` times over from scratch, so that r-hat shows whether
+    the repeats found the same posterior. Where a proposal was not found in one of them, all are
+    made again.
+
+    Args:
+        model: likelihood and coordinates.
+        priors: the laws of z, equally likely, along a leading axis.
+        data: a tree of arrays whose first axis is the driver.
+        settings: how often, and how many draws.
+        keys: one per driver.
+        at_once: drivers in one batch.
+    """
+    mean, factor = priors
+    away = mean - mean.mean(0)
+    covariance = (factor @ factor.transpose(0, 2, 1)).mean(0) + away.T @ away / len(mean)
+    overall = Normal(mean.mean(0), small_cholesky(covariance))
+
+    @jax.vmap
+    def one(random: Array, own: Any) -> tuple[Array, Array]:
+        def log_density(z: Array) -> Array:
+            members = jax.vmap(lambda *law: Normal(*law).log_prob(z))(mean, factor)
+            return model.log_likelihood(model.theta(z), own) + logsumexp(members)
+
+        return jax.lax.map(
+            lambda random: importance_draws(log_density, overall, settings.draws, random),
+            jax.random.split(random, settings.chains),
+        )
+
+    batch = jax.jit(one)
+    z, ess = map_drivers(batch, keys, data, at_once, "drivers")
+    for attempt in range(RETRIES):
+        weak = np.flatnonzero(ess.min(axis=1) < WEAK * settings.draws)
+        if not len(weak):
+            break
+        again = [key(keys[i], "again", attempt) for i in weak.tolist()]
+        own = jax.tree.map(lambda x, weak=weak: x[weak], data)
+        new_z, new_ess = map_drivers(batch, again, own, at_once, "weak drivers")
+        better = new_ess.min(axis=1) > ess[weak].min(axis=1)
+        z[weak[better]], ess[weak[better]] = new_z[better], new_ess[better]
+    theta = np.asarray(model.theta(jnp.asarray(z)))
+    return ImportanceDraws(theta.transpose(1, 2, 0, 3), np.minimum(ess, settings.draws).sum(1))

@@ -69,7 +69,7 @@ def exact_posteriors(
 
     nuts = nuts or NutsSettings()
     simulated = simulate_drivers(simulator, windows, count, key(seed, "exact posteriors"))
-    pairs = _as_pairs(simulated, simulator.dt)
+    pairs = as_pairs(simulated, simulator.dt)
     steps = simulated.states.shape[1]
     exact = exact_drivers(simulator, pairs, steps, nuts, seed, count)
     return ExactPosteriors(
@@ -121,20 +121,7 @@ def closeness(
     return agreement(exact.draws, sampled.theta, names, drivers, stream(seed, "closeness"))
 
 
-def _as_pairs(simulated: SimulatedDrivers, dt: float) -> Pairs:
-    """The drivers as data; the likelihood takes accelerations from the speeds."""
+def as_pairs(simulated: SimulatedDrivers, dt: float) -> Pairs:
+    """The drivers as data."""
     gap, speed, approach_rate = simulated.states.unbind(-1)
-    count, steps = gap.shape
-    names = tuple(f"simulated/{i}" for i in range(count))
-    return Pairs(
-        pair_id=names,
-        follower=names,
-        recording=("simulated",) * count,
-        follower_class=("car",) * count,
-        dt=dt,
-        offsets=torch.arange(count + 1) * steps,
-        gap=gap.flatten(),
-        speed=speed.flatten(),
-        leader_speed=(speed - approach_rate).flatten(),
-        acceleration=torch.zeros(count * steps),
-    )
+    return Pairs.from_series(gap, speed, speed - approach_rate, dt)

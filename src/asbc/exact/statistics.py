@@ -100,10 +100,6 @@ class Statistics(NamedTuple):
     clipped: Array  # (drivers, most clipped steps, 9)
     side: Array  # (drivers, most clipped steps) as in `Transitions`; 0 pads
 
-    def without_clipped(self) -> "Statistics":
-        """The same with no room for clipped steps."""
-        return self._replace(clipped=self.clipped[:, :0], side=self.side[:, :0])
-
     def pooled(self) -> "Statistics":
         """The statistics of all drivers as if they were one, still with a driver axis of 1."""
         steps, gram, log_det = (part.sum(axis=0, keepdims=True) for part in self[:3])

@@ -5,6 +5,7 @@
 `posterior_predictive` where it was asked for.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike
 from asbc.calibration.export.parts import Part
 from asbc.data.pairs import Pairs
 from asbc.data.windows import gather
-from asbc.simulator import Prior
+from asbc.run import Model
 from asbc.utils.files import replacing
 
 OBSERVED = {"gap": "m", "speed": "m/s", "acceleration": "m/s^2"}
@@ -29,24 +30,15 @@ class InferenceDataWriter:
 
     Args:
         path: the file; it appears when the block ends without an error.
-        prior: names and units of the parameters.
+        model: parameters with their units, and the observed stretch.
         pair_ids: all drivers, in the order of the parts.
         samples: draws per driver.
-        context_steps, dt: the observed stretch.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        prior: Prior,
-        pair_ids: list[str],
-        samples: int,
-        context_steps: int,
-        dt: float,
-    ) -> None:
-        self.prior = prior
-        self.drivers = np.array(pair_ids, dtype=object)
-        self.time = np.arange(context_steps) * dt
+    def __init__(self, path: Path, model: Model, pair_ids: Iterable[str], samples: int) -> None:
+        self.prior = model.simulator.prior
+        self.drivers = np.array(list(pair_ids), dtype=object)
+        self.time = np.arange(model.context_steps) * model.simulator.dt
         self.samples = samples
         self.written = 0
         self._replacing = replacing(path)

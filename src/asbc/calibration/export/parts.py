@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,30 @@ class Part:
     seconds: dict[str, float]
     skipped: dict[str, str]
     predictive: dict[str, np.ndarray]
+
+    @classmethod
+    def joined(cls, parts: Sequence["Part"]) -> "Part":
+        """All chunks as one."""
+        names = parts[0].predictive
+        return cls(
+            draws=pa.concat_tables([part.draws for part in parts]),
+            drivers=pd.concat([part.drivers for part in parts], ignore_index=True),
+            seconds=total_seconds(part.seconds for part in parts),
+            skipped={name: why for part in parts for name, why in part.skipped.items()},
+            predictive={
+                name: np.concatenate([part.predictive[name] for part in parts], axis=1)
+                for name in names
+            },
+        )
+
+
+def total_seconds(chunks: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Cost by stage, summed over chunks."""
+    total: dict[str, float] = {}
+    for seconds in chunks:
+        for stage, value in seconds.items():
+            total[stage] = total.get(stage, 0.0) + value
+    return total
 
 
 class Parts:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from asbc.calibration.export.netcdf import InferenceDataWriter
-from asbc.calibration.export.parts import ENCODING, Parts
+from asbc.calibration.export.parts import ENCODING, Parts, total_seconds
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
 from asbc.run import Model
@@ -99,14 +99,7 @@ def merge(
         long_summary(drivers, prior).to_csv(path, index=False, float_format="%.6g")
     with replacing(folder / DRIVERS) as path:
         driver_columns(drivers).to_csv(path, index=False, float_format="%.6g")
-    netcdf = InferenceDataWriter(
-        folder / NETCDF,
-        prior,
-        list(drivers["pair_id"]),
-        samples,
-        model.context_steps,
-        model.simulator.dt,
-    )
+    netcdf = InferenceDataWriter(folder / NETCDF, model, drivers["pair_id"], samples)
     schema = parts.read(0).draws.schema
     with (
         replacing(folder / DRAWS) as path,
@@ -118,15 +111,6 @@ def merge(
             # One row group per part: readers need not hold more than that.
             writer.write_table(part.draws, row_group_size=max(1, part.draws.num_rows))
             netcdf.add(part, pairs.select(part.drivers["position"].to_numpy(copy=True)))
-    return drivers, *_totals(parts, count)
-
-
-def _totals(parts: Parts, count: int) -> tuple[dict[str, float], dict[str, str]]:
-    seconds: dict[str, float] = {}
-    skipped: dict[str, str] = {}
-    for index in range(count):
-        record = parts.record(index)
-        skipped |= record["skipped"]
-        for stage, value in record["seconds"].items():
-            seconds[stage] = seconds.get(stage, 0.0) + value
-    return seconds, skipped
+    records = [parts.record(index) for index in range(count)]
+    skipped = {name: why for record in records for name, why in record["skipped"].items()}
+    return drivers, total_seconds(record["seconds"] for record in records), skipped

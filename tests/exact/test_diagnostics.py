@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from asbc.exact.diagnostics import Convergence, NutsSettings
-
-pytest.importorskip("numpyro")
-from asbc.exact import diagnostics as inference
-from asbc.exact import nuts
+from asbc.errors import InputError
+from asbc.exact import diagnostics
+from asbc.exact.diagnostics import Chains, Convergence, NutsSettings
 
 NAMES = ("a", "b")
 
@@ -17,20 +15,33 @@ def chains_of(seed=0, shift=0.0, draws=500):
     theta[0] += shift  # one chain elsewhere
     diverging = np.zeros((4, draws), dtype=bool)
     diverging[1, :3] = True
-    return nuts.Chains({"theta": theta}, diverging, np.full((4, draws), 7))
+    return Chains({"theta": theta}, diverging, np.full((4, draws), 7))
+
+
+def test_bad_settings_are_named():
+    with pytest.raises(InputError, match="nuts.chains=1; expected at least 2"):
+        NutsSettings(chains=1)
+    with pytest.raises(InputError, match="nuts.target_accept=1.5"):
+        NutsSettings(target_accept=1.5)
+    with pytest.raises(InputError, match="nuts.max_r_hat=1.0; expected a number above 1"):
+        NutsSettings(max_r_hat=1.0)
+    with pytest.raises(InputError, match="nuts.min_ess=-1"):
+        NutsSettings(min_ess=-1)
 
 
 def test_independent_chains_converge():
-    data = inference.pooled_data(chains_of(), NAMES)
+    data = diagnostics.pooled_data(chains_of(), NAMES)
     assert list(data["posterior"]["theta"].parameter.values) == list(NAMES)
-    verdict = inference.check(data, NutsSettings())
+    verdict = diagnostics.check(data, NutsSettings())
     assert verdict.converged and verdict.remark == ""
     assert verdict.ess_bulk > 1500 and verdict.r_hat < 1.01
     assert verdict.warnings() == ["NUTS: 3 of 2000 draws diverged."]
 
 
 def test_a_chain_elsewhere_is_found():
-    verdict = inference.check(inference.pooled_data(chains_of(shift=1.0), NAMES), NutsSettings())
+    verdict = diagnostics.check(
+        diagnostics.pooled_data(chains_of(shift=1.0), NAMES), NutsSettings()
+    )
     assert not verdict.converged and verdict.remark == "did not converge"
     assert verdict.r_hat > 1.05
     assert "largest r-hat" in verdict.warnings()[0]
@@ -38,15 +49,17 @@ def test_a_chain_elsewhere_is_found():
 
 
 def test_too_few_draws_are_found():
-    verdict = inference.check(inference.pooled_data(chains_of(draws=50), NAMES), NutsSettings())
+    verdict = diagnostics.check(
+        diagnostics.pooled_data(chains_of(draws=50), NAMES), NutsSettings()
+    )
     assert not verdict.converged and verdict.ess_bulk < 400
 
 
 def test_the_drivers_that_failed_are_named():
     chains = [chains_of(1), chains_of(2, shift=2.0), chains_of(3)]
-    data = inference.driver_data(chains, NAMES, ["x", "y", "z"])
+    data = diagnostics.driver_data(chains, NAMES, ["x", "y", "z"])
     assert data["posterior"]["theta"].dims == ("chain", "draw", "driver", "parameter")
-    verdict = inference.check(data, NutsSettings())
+    verdict = diagnostics.check(data, NutsSettings())
     assert verdict.drivers_not_converged == ("y",)
     assert verdict.remark == "1 of 3 drivers did not converge"
     np.testing.assert_array_equal(
@@ -56,8 +69,8 @@ def test_the_drivers_that_failed_are_named():
 
 def test_draws_by_importance_count_as_their_proposals():
     theta = np.stack([chains_of(seed).sites["theta"] for seed in (1, 2)], axis=2)
-    data = inference.repeated_data(theta, np.array([3000.0, 90.0]), NAMES, ["x", "y"])
-    verdict = inference.check(data, NutsSettings())
+    data = diagnostics.repeated_data(theta, np.array([3000.0, 90.0]), NAMES, ["x", "y"])
+    verdict = diagnostics.check(data, NutsSettings())
     assert verdict.ess_bulk == 90 and verdict.r_hat < 1.01
     assert verdict.drivers_not_converged == ("y",)
     assert (verdict.divergences, verdict.draws) == (0, 4000)
@@ -65,10 +78,10 @@ def test_draws_by_importance_count_as_their_proposals():
 
 def test_drivers_sampled_again_count_by_their_new_draws():
     chains = [chains_of(1), chains_of(2, shift=2.0), chains_of(3, shift=2.0)]
-    data = inference.driver_data(chains, NAMES, ["x", "y", "z"])
+    data = diagnostics.driver_data(chains, NAMES, ["x", "y", "z"])
     new = np.stack([chains_of(seed).sites["theta"] for seed in (4, 5)], axis=2)
-    again = inference.with_repeated(data, [1, 2], new, np.array([1900.0, 300.0]))
-    verdict = inference.check(again, NutsSettings())
+    again = diagnostics.with_repeated(data, [1, 2], new, np.array([1900.0, 300.0]))
+    verdict = diagnostics.check(again, NutsSettings())
     assert verdict.drivers_not_converged == ("z",) and verdict.ess_bulk == 300
     assert verdict.drivers_by_importance == ("y", "z")
     assert verdict.divergences == 3  # of x alone
@@ -77,7 +90,7 @@ def test_drivers_sampled_again_count_by_their_new_draws():
     assert "NUTS did not converge on 2 of 3 drivers" in verdict.warnings()[1]
     np.testing.assert_array_equal(again["posterior"]["theta"].sel(driver="y"), new[:, :, 0])
     # What was given stays as it was.
-    assert inference.check(data, NutsSettings()).drivers_not_converged == ("y", "z")
+    assert diagnostics.check(data, NutsSettings()).drivers_not_converged == ("y", "z")
 
 
 def test_nan_is_no_convergence():
@@ -90,9 +103,9 @@ def test_nan_is_no_convergence():
 def test_chains_that_never_moved_did_not_converge():
     stuck = chains_of(2)
     stuck.sites["theta"][..., 1] = 0.5
-    assert not inference.check(inference.pooled_data(stuck, NAMES), NutsSettings()).converged
-    data = inference.driver_data([chains_of(1), stuck], NAMES, ["x", "y"])
-    verdict = inference.check(data, NutsSettings())
+    assert not diagnostics.check(diagnostics.pooled_data(stuck, NAMES), NutsSettings()).converged
+    data = diagnostics.driver_data([chains_of(1), stuck], NAMES, ["x", "y"])
+    verdict = diagnostics.check(data, NutsSettings())
     assert verdict.drivers_not_converged == ("y",) and not verdict.converged
 
 
@@ -115,13 +128,13 @@ def test_inference_data_survives_netcdf(tmp_path):
         "correlation": np.broadcast_to(np.eye(2), (4, 500, 2, 2)),
         "theta": np.ones((4, 500, 3, 2)),
     }
-    first = inference.population_data(
-        nuts.Chains(population, np.zeros((4, 500), bool), np.ones((4, 500))), NAMES, list("abc")
+    first = diagnostics.population_data(
+        Chains(population, np.zeros((4, 500), bool), np.ones((4, 500))), NAMES, list("abc")
     )
-    second = inference.driver_data([chains_of()], NAMES, ["x"])
-    repeated = inference.repeated_data(np.ones((4, 500, 1, 2)), np.ones(1), NAMES, ["x"])
-    assert "sample_stats" not in inference.with_population(repeated, first).groups()
-    both = inference.with_population(second, first)
+    second = diagnostics.driver_data([chains_of()], NAMES, ["x"])
+    repeated = diagnostics.repeated_data(np.ones((4, 500, 1, 2)), np.ones(1), NAMES, ["x"])
+    assert "sample_stats" not in diagnostics.with_population(repeated, first).groups()
+    both = diagnostics.with_population(second, first)
     both.to_netcdf(str(tmp_path / "posterior.nc"), engine="h5netcdf")
     read = az.from_netcdf(str(tmp_path / "posterior.nc"), engine="h5netcdf")
     assert set(read.groups()) >= {"posterior", "sample_stats", "population_posterior"}
