@@ -1,27 +1,16 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-import yaml
 from torch.distributions import Independent, Normal
 
+from asbc.config import build, compose
 from asbc.data.pairs import Pairs
 from asbc.design.bank import LeaderBank
 from asbc.design.proposal import DesignSpace
 from asbc.simulator import Prior, Simulator
-from asbc.simulator.kinematics import PaperKinematics
-from asbc.simulator.laws import IDM
-from asbc.simulator.residuals import GaussianResidual
 from asbc.utils.random import stream
 
 STEPS = 20
-
-CONF = Path(__file__).parents[2] / "conf"
-
-
-def marginals(file: str) -> dict:
-    return yaml.safe_load((CONF / file).read_text())["marginals"]
 
 
 def make_pairs(count: int, length: int, seed: int = 0, gap: float = 25.0) -> Pairs:
@@ -85,13 +74,13 @@ def pair_maker():
 
 
 @pytest.fixture(scope="session")
-def prior():
-    return Prior(marginals("model/idm.yaml"), marginals("residual/gaussian.yaml"))
+def simulator() -> Simulator:
+    return build(compose("train").simulator)
 
 
 @pytest.fixture(scope="session")
-def simulator(prior):
-    return Simulator(IDM(), GaussianResidual(), prior, PaperKinematics())
+def prior(simulator) -> Prior:
+    return simulator.prior
 
 
 @pytest.fixture(scope="session")

@@ -1,24 +1,26 @@
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
+from asbc.config import CONF, build, compose
 from asbc.design.acquisition import (
     JointAcquisition,
     RandomAcquisition,
     ThetaAcquisition,
-    member_uncertainty,
-    pair_up,
+    own_values,
 )
-from asbc.design.proposal import LeaderMixture, PriorProposal, SoftShrinkProposal
+from asbc.design.selection import member_uncertainty
 from asbc.errors import InputError
-from asbc.utils.random import key, stream
+from asbc.utils.random import stream
 
 ROUNDS = [0.0, 0.5, 0.5]
-SHRINK = SoftShrinkProposal(ROUNDS, samples_per_trajectory=50)
-WINDOWS = LeaderMixture(ROUNDS)
-SCORE = {"members": 5, "uncertainty_epsilon": 1e-6}
+WINDOWS = {"subset_size": 4, "alpha_schedule": ROUNDS}
+PROPOSAL = {**WINDOWS, "samples_per_trajectory": 50}
+SCORE = {"candidates": 60, "members": 5, "uncertainty_epsilon": 1e-6}
 POOL = {
-    "candidates": 60,
     "window_candidates": 40,
     "pairs_per_theta": 4,
     "neighbours": 3,
@@ -27,12 +29,21 @@ POOL = {
     "tau_leader": 1.0,
     "tau_theta": 1.0,
 }
+JOINT = {"name": "joint", "lambda_schedule": ROUNDS, **PROPOSAL, **SCORE, **POOL}
+
+
+@cache
+def acquisition_of(strategy: str) -> dict:
+    """The config section of a strategy, plain values."""
+    cfg = compose("train", [f"acquisition={strategy}"])
+    return OmegaConf.to_container(cfg.acquisition, resolve=True)
+
 
 STRATEGIES = {
-    "joint": JointAcquisition(SHRINK, WINDOWS, **SCORE, **POOL),
-    "prior_only": JointAcquisition(PriorProposal(), WINDOWS, **SCORE, **POOL),
-    "theta_only": ThetaAcquisition(SHRINK, WINDOWS, candidates=60, **SCORE),
-    "random": RandomAcquisition(PriorProposal(), WINDOWS),
+    "joint": JointAcquisition(**JOINT),
+    "prior_only": JointAcquisition(**JOINT | {"lambda_schedule": None}),
+    "theta_only": ThetaAcquisition(name="theta_only", lambda_schedule=ROUNDS, **PROPOSAL, **SCORE),
+    "random": RandomAcquisition(name="random", **WINDOWS),
 }
 
 
@@ -52,25 +63,6 @@ def test_replacements_are_new_pairs(name, posterior, space):
     parts = [plan.take(15), plan.take(10)]
     rows = torch.cat([torch.cat([p.theta, p.window_id[:, None].float()], dim=1) for p in parts])
     assert len(rows.unique(dim=0)) == 25
-
-
-def test_member_uncertainty_is_the_formula_over_keyed_members(posterior, space):
-    theta = space.prior.sample(30, stream(0, "theta"))
-    expected = np.zeros(30)
-    for context in space.contexts:
-        log_q = np.stack(
-            [
-                posterior.member(key(space.seed, "member", 2, m))
-                .log_prob_grid(theta, context[None])[0]
-                .double()
-                .numpy()
-                for m in range(5)
-            ]
-        )
-        expected += (log_q.mean(0) + np.log(log_q.var(0) + 1e-6)) / len(space.contexts)
-    expected = (expected - expected.mean()) / expected.std()
-    computed = member_uncertainty(theta, 2, posterior, space, 5, 1e-6)
-    np.testing.assert_allclose(computed.numpy(), expected, atol=1e-4)
 
 
 def test_theta_only_takes_the_most_uncertain_first(posterior, space):
@@ -120,16 +112,45 @@ def test_random_pairs_are_prior_draws_with_uniform_windows(posterior, space):
     assert chi_square < len(expected) + 5 * np.sqrt(2 * len(expected))
 
 
-def test_pairing_gives_different_windows_in_proportion_to_their_counts():
-    counts = torch.tensor([1, 2, 4, 8, 1])
-    paired = pair_up(20_000, 1, counts, stream(0, "pair"))
-    share = torch.bincount(paired.flatten(), minlength=5) / 20_000
-    np.testing.assert_allclose(share, counts / 16, atol=0.015)
-    several = pair_up(500, 3, counts, stream(0, "pair"))
-    assert all(len(set(row)) == 3 for row in several.tolist())
-    assert pair_up(10, 9, counts, stream(0, "pair")).shape == (10, 5)
-
-
 def test_theta_distances_are_in_prior_standard_deviations(space):
     draws = space.prior.sample(100_000, stream(0, "scale"))
     np.testing.assert_allclose(space.theta_scale, draws.std(dim=0), rtol=0.01)
+
+
+NUMBERS = [
+    (file.stem, name)
+    for file in sorted((CONF / "acquisition").glob("*.yaml"))
+    for name, value in acquisition_of(file.stem).items()
+    if isinstance(value, int | float)
+]
+
+
+@pytest.mark.parametrize(("strategy", "field"), NUMBERS)
+def test_no_number_of_a_strategy_may_be_negative(strategy, field):
+    config = acquisition_of(strategy)
+    build(config)
+    with pytest.raises(InputError, match=f"acquisition.{field}=-1; expected "):
+        build({**config, field: -1})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("alpha_schedule", [0, 2], r"acquisition.alpha_schedule\[1\]=2; expected a share between"),
+        ("alpha_schedule", [], "acquisition.alpha_schedule has 0 entries, needs 1 or more"),
+        ("lambda_schedule", 0.5, "acquisition.lambda_schedule=0.5; expected a list of shares"),
+        ("lambda_schedule", ["a"], r"acquisition.lambda_schedule\[0\]=a; expected a share"),
+        ("correction", "maybe", "acquisition.correction=maybe; expected one of none, importance"),
+    ],
+)
+def test_schedules_and_names_are_checked_when_a_strategy_is_built(field, value, message):
+    with pytest.raises(InputError, match=message):
+        JointAcquisition(**JOINT | {field: value})
+
+
+def test_an_experiment_may_name_sizes_that_only_other_strategies_have():
+    section = {**acquisition_of("joint"), **acquisition_of("random")}
+    built = build(own_values(RandomAcquisition, section))
+    assert built == build(acquisition_of("random"))
+    with pytest.raises(Exception, match="unexpected keyword argument 'chunks'"):
+        build(own_values(RandomAcquisition, {**section, "chunks": 3}))

@@ -87,12 +87,30 @@ def test_rows_do_not_depend_on_how_many_are_drawn():
         {"time_scale_range": (1.05, 1.1)},
         {"rescale_max": 1.0},
         {"vel_jitter": -0.1},
+        {"acc_clip": -1.0},
+        {"jerk_clip": float("nan")},
+        {"band": (0.5, 0.02)},
         {"warp_segments": 0},
     ],
 )
 def test_bad_settings_are_named(bad):
-    with pytest.raises(InputError, match=next(iter(bad))):
+    with pytest.raises(InputError, match=f"bank.augmentation.{next(iter(bad))}="):
         Augmentation(**bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"max_acceleration": -1.0},
+        {"max_jerk": -1.0},
+        {"kinematic_tolerance": -0.5},
+        {"percentiles": (99.0, 1.0)},
+        {"percentiles": (1.0, 101.0)},
+    ],
+)
+def test_bad_limits_are_named(bad):
+    with pytest.raises(InputError, match=f"bank.filters.{next(iter(bad))}="):
+        Plausibility(**bad)
 
 
 WIDE = torch.tensor([[-1e9, -1e9], [1e9, 1e9]], dtype=torch.float64)

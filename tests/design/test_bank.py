@@ -209,3 +209,17 @@ def test_settings_can_come_from_a_config(pairs):
     )
     assert torch.equal(built.envelope, plain.envelope)
     assert torch.equal(built.synthetic.leader_speed, plain.synthetic.leader_speed)
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        ({"stride": 0}, "bank.stride"),
+        ({"stride": 2.5}, "bank.stride"),
+        ({"synthetic_cap": -1}, "bank.synthetic_cap"),
+        ({"steps": 1}, "data.context_steps"),
+    ],
+)
+def test_bad_sizes_are_named(pairs, bad, field):
+    with pytest.raises(InputError, match=f"{field}={next(iter(bad.values()))}; expected a whole"):
+        LeaderBank(pairs, **{"steps": 75, **bad})

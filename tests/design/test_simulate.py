@@ -3,7 +3,6 @@ import torch
 
 from asbc.design.acquisition import Choice, Plan, RandomAcquisition
 from asbc.design.bank import LeaderBank
-from asbc.design.proposal import LeaderMixture, PriorProposal
 from asbc.design.simulations import simulate_plan
 from asbc.errors import InputError
 from asbc.simulator.robust import ContextSimulator
@@ -18,15 +17,14 @@ def contexts(simulator):
 
 
 def random_plan(space, posterior, round=1):
-    return RandomAcquisition(PriorProposal(), LeaderMixture([0, 0.5])).plan(
-        round, posterior, space
-    )
+    strategy = RandomAcquisition(name="random", subset_size=4, alpha_schedule=[0, 0.5])
+    return strategy.plan(round, posterior, space)
 
 
 def test_simulations_are_the_simulators_rollouts_of_the_planned_pairs(
     space, posterior, simulator, contexts
 ):
-    harvest = simulate_plan(
+    simulated, redraws = simulate_plan(
         random_plan(space, posterior), 50, 1, contexts, space.bank, stream(0, "s"), 20
     )
     pairs = random_plan(space, posterior).take(50)
@@ -34,8 +32,7 @@ def test_simulations_are_the_simulators_rollouts_of_the_planned_pairs(
     rollout = simulator.rollout(
         pairs.theta, windows.leader_speed, windows.gap, windows.speed, stream(0, "s")
     )
-    simulated = harvest.simulations
-    assert harvest.redraws == int(rollout.collided.sum()) == 0
+    assert redraws == int(rollout.collided.sum()) == 0
     assert torch.equal(simulated.states, rollout.states)
     assert torch.equal(simulated.window_id, pairs.window_id)
     assert simulated.round.tolist() == [1] * 50
@@ -60,10 +57,11 @@ def test_collisions_are_replaced_by_the_plans_next_pairs(space, contexts, pair_m
         theta = space.prior.icdf(torch.full((n, 6), 0.5))
         return Choice(theta, window_id, torch.zeros(n))
 
-    harvest = simulate_plan(Plan(take, {}, {}), 5, 2, contexts, bank, stream(0, "s"), 20)
-    assert harvest.simulations.window_id.tolist() == [10, 11, 12, 13, 14]
-    assert harvest.redraws == 10
-    assert (harvest.simulations.states[..., 0] > 0).all()
+    plan = Plan(take, {}, {})
+    simulated, redraws = simulate_plan(plan, 5, 2, contexts, bank, stream(0, "s"), 20)
+    assert simulated.window_id.tolist() == [10, 11, 12, 13, 14]
+    assert redraws == 10
+    assert (simulated.states[..., 0] > 0).all()
 
 
 def test_hopeless_simulations_end_in_an_error_not_a_hang(space, contexts, pair_maker):
@@ -78,11 +76,11 @@ def test_hopeless_simulations_end_in_an_error_not_a_hang(space, contexts, pair_m
 
 
 def test_a_drifting_driver_is_to_be_inferred_as_it_is_later(space, posterior, simulator, contexts):
-    def harvest(source):
+    def simulated(source):
         plan = random_plan(space, posterior)
-        return simulate_plan(plan, 50, 1, source, space.bank, stream(0, "s"), 20).simulations
+        return simulate_plan(plan, 50, 1, source, space.bank, stream(0, "s"), 20)[0]
 
-    now, later = harvest(contexts), harvest(ContextSimulator(simulator, residual_drift=0.1))
+    now, later = simulated(contexts), simulated(ContextSimulator(simulator, residual_drift=0.1))
     assert torch.equal(now.states, later.states)  # what was driven is the same
     change = torch.log(later.theta / now.theta)[:, 5:]
     assert 0.05 < float(change.std()) < 0.15

@@ -7,6 +7,7 @@ from scipy import stats
 
 from asbc.errors import InputError
 from asbc.simulator import Prior
+from asbc.simulator.prior import quantile_grid
 from asbc.utils.random import stream
 
 RESIDUALS = ["gaussian", "matern"]
@@ -85,13 +86,34 @@ def test_inverse_distribution_function_reaches_the_bounds(build_simulator):
     torch.testing.assert_close(ends, torch.stack([prior.low, prior.high]))
 
 
-def test_mistakes_in_the_settings_are_named():
-    law = {"v0": {"unit": "m/s", "centre": 30.0, "log_scale": 1.0, "low": 20.0, "high": 40.0}}
-    assert Prior(law, {}, {"v0": {"low": 8.0}}).low.tolist() == [8]
-    with pytest.raises(InputError, match="override v1: no such parameter"):
-        Prior(law, {}, {"v1": {"low": 8.0}})
-    with pytest.raises(InputError, match="prior of v0.*low < high"):
-        Prior(law, {}, {"v0": {"low": 50.0}})
+LAW = {"v0": {"unit": "m/s", "centre": 30.0, "log_scale": 1.0, "low": 20.0, "high": 40.0}}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"v1": {"low": 8.0}}, "prior.overrides.v1: no such name; expected one of v0"),
+        ({"v0": {"lowest": 8.0}}, "prior.overrides.v0.lowest: no such name; expected one of unit"),
+        ({"v0": {"low": 50.0}}, "prior of v0.*low < high"),
+        ({"v0": {"low": -1.0}}, "prior of v0: low=-1.0; expected a number above 0"),
+        ({"v0": {"log_scale": 0}}, "prior of v0: log_scale=0; expected a number above 0"),
+        ({"v0": {"centre": "fast"}}, "prior of v0: centre=fast; expected a number above 0"),
+    ],
+)
+def test_mistakes_in_the_settings_are_named(overrides, message):
+    with pytest.raises(InputError, match=message):
+        Prior(LAW, {}, overrides)
+
+
+def test_an_override_replaces_a_field():
+    assert Prior(LAW, {}, {"v0": {"low": 8.0}}).low.tolist() == [8]
+
+
+def test_the_quantile_grid_has_the_priors_moments(build_simulator):
+    prior = build_simulator("matern").prior
+    grid, draws = quantile_grid(prior), prior.sample(200_000, stream(4, "prior"))
+    np.testing.assert_allclose(grid.mean(0), draws.mean(0), rtol=0.01)
+    np.testing.assert_allclose(grid.std(0), draws.std(0), rtol=0.02)
 
 
 @pytest.mark.parametrize("residual", ["gaussian", "matern"])

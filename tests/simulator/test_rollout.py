@@ -1,16 +1,22 @@
 """The batched rollout against one trajectory at a time, written from the paper's equations."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
+from asbc.config import CONF
 from asbc.simulator import Prefix
 from asbc.utils.random import standard_normal, stream, uniform
 
 RESIDUALS = ["gaussian", "matern"]
-MODELS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf/model").glob("*.yaml"))
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+# The model whose gap is updated in this way.
+KINEMATICS = {
+    "paper": "idm",
+    "leader_acceleration": "idm_leader_acceleration",
+    "sumo": "sumo_idm",
+}
 DT = 0.2
 
 
@@ -64,10 +70,9 @@ def assert_equals_loop(simulator, arguments, rollout, residual, rtol, **options)
 
 
 @pytest.mark.parametrize("residual", RESIDUALS)
-@pytest.mark.parametrize("kinematics", ["paper", "leader_acceleration", "sumo"])
+@pytest.mark.parametrize("kinematics", KINEMATICS)
 def test_equals_a_loop_over_trajectories(build_simulator, residual, kinematics):
-    model = "sumo_idm" if kinematics == "sumo" else "idm"
-    simulator = build_simulator(residual, kinematics, model=model)
+    simulator = build_simulator(residual, KINEMATICS[kinematics])
     arguments = [x.double() for x in scenario(simulator, 200, 50)]
     rollout = simulator.rollout(*arguments, stream(0, "noise"))
     noise = simulator.residual.sample(arguments[0][:, 5:], 50, DT, stream(0, "noise"))
@@ -92,7 +97,7 @@ def test_paper_gap_update_drifts_by_half_a_step_of_the_leaders_speed_change(buil
     gap, speed = torch.tensor([30.0]).double(), torch.tensor([10.0]).double()
     final = {}
     for kinematics in ("paper", "leader_acceleration"):
-        simulator = build_simulator(kinematics=kinematics)
+        simulator = build_simulator(model=KINEMATICS[kinematics])
         rollout = simulator.rollout(theta, leader, gap, speed, stream(0), check=False)
         travelled = torch.trapezoid(rollout.speed, dx=DT)
         final[kinematics] = (rollout.gap[:, -1] + travelled - gap).item()

@@ -1,16 +1,14 @@
 """Every config file of the simulator composes and builds what the paper's appendix says."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
+from asbc.config import CONF
 from asbc.simulator.kinematics import LeaderAccelerationKinematics, PaperKinematics, SumoKinematics
 from asbc.simulator.laws import IDM, SumoIDM
 from asbc.utils.random import stream
-
-CONF = Path(__file__).parents[2] / "conf"
 
 
 def names(group):
@@ -19,7 +17,7 @@ def names(group):
 
 @pytest.mark.parametrize(
     "group, name",
-    [(g, n) for g in ("model", "residual", "prior", "kinematics") for n in names(g)],
+    [(g, n) for g in ("model", "residual", "prior") for n in names(g)],
 )
 def test_every_file_builds_a_simulator_that_runs(build_simulator, group, name):
     simulator = build_simulator(**{group: name})
@@ -68,8 +66,8 @@ def test_classes(build_simulator):
     assert build_simulator(model="sumo_idm").law.delta == 4
     assert build_simulator("matern").residual.nugget == 1e-3
     for name, kind in {
-        "paper": PaperKinematics,
-        "leader_acceleration": LeaderAccelerationKinematics,
-        "sumo": SumoKinematics,
+        "idm": PaperKinematics,
+        "idm_leader_acceleration": LeaderAccelerationKinematics,
+        "sumo_idm": SumoKinematics,
     }.items():
-        assert type(build_simulator(kinematics=name).kinematics) is kind
+        assert type(build_simulator(model=name).kinematics) is kind

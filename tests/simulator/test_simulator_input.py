@@ -7,6 +7,8 @@ import torch
 
 from asbc.errors import InputError
 from asbc.simulator import Prefix, Simulator
+from asbc.simulator.laws import IDM, SumoIDM
+from asbc.simulator.matern import MaternResidual
 from asbc.utils.random import stream
 
 
@@ -87,3 +89,35 @@ def test_likelihood_names_wrong_shapes(simulator):
         simulator.log_likelihood(theta, torch.ones(2, 10, 2))
     with pytest.raises(InputError, match=r"theta has shape \(2, 5\), expected .*, 7\)"):
         simulator.log_likelihood(theta[:, :5], torch.ones(2, 10, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dt": 0}, "simulator.dt=0; expected a number above 0"),
+        ({"dt": math.nan}, "simulator.dt=nan"),
+        (
+            {"acceleration_bounds": (1.0, 5.0)},
+            r"simulator.acceleration_bounds=\[1.0, 5.0\]",
+        ),
+        ({"acceleration_bounds": (-9.0, 0.0)}, r"simulator.acceleration_bounds=\[-9.0, 0.0\]"),
+    ],
+)
+def test_settings_are_checked(simulator, options, message):
+    parts = (simulator.law, simulator.residual, simulator.prior, simulator.kinematics)
+    with pytest.raises(InputError, match=message):
+        Simulator(*parts, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MaternResidual(-1e-3), "residual.process.nugget=-0.001; expected a number of"),
+        (lambda: IDM(0.0), "model.law.delta=0.0; expected a number above 0"),
+        (lambda: SumoIDM(math.inf), "model.law.delta=inf"),
+    ],
+    ids=["nugget", "delta", "SUMO's delta"],
+)
+def test_parts_check_their_own_values(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.design.simulations import correction, effective_sample_size, importance_weights
+from asbc.design.weights import correction, effective_sample_size, importance_weights
 from asbc.errors import InputError
 
 

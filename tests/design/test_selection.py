@@ -6,7 +6,14 @@ import pytest
 import torch
 from sklearn.neighbors import NearestNeighbors
 
-from asbc.design.selection import representativeness, standardise, uncertainty
+from asbc.design.selection import (
+    member_uncertainty,
+    pair_up,
+    representativeness,
+    standardise,
+    uncertainty,
+)
+from asbc.utils.random import key, stream
 
 
 def test_uncertainty_equals_the_formula():
@@ -61,3 +68,32 @@ def test_representativeness_of_very_few_windows():
     features = torch.tensor([[0.0], [3.0]])
     np.testing.assert_allclose(representativeness(features, 5, 1e-3), 1 / 3.001)
     assert representativeness(features[:1], 5, 1e-3).tolist() == [1.0]
+
+
+def test_member_uncertainty_is_the_formula_over_keyed_members(posterior, space):
+    theta = space.prior.sample(30, stream(0, "theta"))
+    expected = np.zeros(30)
+    for context in space.contexts:
+        log_q = np.stack(
+            [
+                posterior.member(key(space.seed, "member", 2, m))
+                .log_prob_grid(theta, context[None])[0]
+                .double()
+                .numpy()
+                for m in range(5)
+            ]
+        )
+        expected += (log_q.mean(0) + np.log(log_q.var(0) + 1e-6)) / len(space.contexts)
+    expected = (expected - expected.mean()) / expected.std()
+    computed = member_uncertainty(theta, 2, posterior, space, 5, 1e-6)
+    np.testing.assert_allclose(computed.numpy(), expected, atol=1e-4)
+
+
+def test_pairing_gives_different_windows_in_proportion_to_their_counts():
+    counts = torch.tensor([1, 2, 4, 8, 1])
+    paired = pair_up(20_000, 1, counts, stream(0, "pair"))
+    share = torch.bincount(paired.flatten(), minlength=5) / 20_000
+    np.testing.assert_allclose(share, counts / 16, atol=0.015)
+    several = pair_up(500, 3, counts, stream(0, "pair"))
+    assert all(len(set(row)) == 3 for row in several.tolist())
+    assert pair_up(10, 9, counts, stream(0, "pair")).shape == (10, 5)
