@@ -4,9 +4,9 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 # A folder of its own for every demo: a run never overwrites another.
 DEMO   := outputs/demo/$(shell date +%Y-%m-%d_%H-%M-%S)
-# Where `make comparison` puts its runs; the same folder again goes on where it was.
-COMPARISON ?= outputs/comparison
-DESIGN ?= outputs/design
+# Where `make comparison` and `make design` put their runs; the same folder again goes on where it was.
+COMPARISON ?= outputs/study/comparison
+DESIGN     ?= outputs/study/design
 WHEEL  := build/wheel
 # One thread per process: pytest runs one process per core.
 TEST_ENV := OMP_NUM_THREADS=1 WANDB_MODE=offline
@@ -31,17 +31,13 @@ demo: $(VENV)/.core  ## set up, train on the embedded data, evaluate, say where 
 
 comparison: $(VENV)/.dev  ## both ASBC variants and every baseline on the pairs file DATA=FILE
 	@test -n "$(DATA)" || { echo "usage: make comparison DATA=FILE"; exit 2; }
-	$(BIN)/python study.py --config-name comparison output=$(COMPARISON) \
+	$(BIN)/asbc study study=comparison output=$(COMPARISON) \
 		"overrides=['data=pairs','data.path=$(abspath $(DATA))']"
-	$(BIN)/python scripts/comparison.py $(COMPARISON)
 
 design: $(VENV)/.dev  ## does active design pay? Budgets and ways to spend them on DATA=FILE
 	@test -n "$(DATA)" || { echo "usage: make design DATA=FILE"; exit 2; }
-	for scale in design_small design_large; do \
-		$(BIN)/python study.py --config-name design scale=$$scale output=$(DESIGN) \
-			"overrides=['data=pairs','data.path=$(abspath $(DATA))']" || exit 1; \
-	done
-	$(BIN)/python scripts/design_study.py $(DESIGN)
+	$(BIN)/asbc study study=design output=$(DESIGN) \
+		"overrides=['data=pairs','data.path=$(abspath $(DATA))']"
 
 test: $(VENV)/.dev  ## set up and run the default tests
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m "not slow"

@@ -2,7 +2,7 @@
 
 python scripts/optuna_search.py experiment=small estimator.learning_rate=1e-4..3e-3 flow.layers=3,5
 
-KEY=LOW..HIGH is searched on a log scale, KEY=A,B,C among values; train.py gets the rest as it is.
+KEY=LOW..HIGH is searched on a log scale, KEY=A,B,C among values; the rest goes to `asbc train`.
 """
 
 import argparse
@@ -12,8 +12,6 @@ from pathlib import Path
 
 import optuna
 import pandas as pd
-
-TRAIN = Path(__file__).parents[1] / "train.py"
 
 
 def suggest(trial: optuna.Trial, argument: str) -> str:
@@ -48,9 +46,9 @@ def main() -> None:
     def objective(trial: optuna.Trial) -> float:
         folder = given.output / f"trial{trial.number}"
         overrides = [suggest(trial, text) for text in given.overrides]
-        command = [sys.executable, str(TRAIN), *overrides, f"hydra.run.dir={folder}"]
+        command = [sys.executable, "-m", "asbc", "train", *overrides, f"hydra.run.dir={folder}"]
         if subprocess.run(command).returncode:
-            raise optuna.TrialPruned(f"train.py failed, see {folder}")
+            raise optuna.TrialPruned(f"asbc train failed, see {folder}")
         return score(folder, given.metric)
 
     given.output.mkdir(parents=True, exist_ok=True)

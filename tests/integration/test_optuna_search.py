@@ -14,11 +14,12 @@ SCRIPT = str(Path(__file__).parents[2] / "scripts" / "optuna_search.py")
 
 @pytest.fixture
 def search(monkeypatch, tmp_path, capsys):
-    """Run the script with train.py replaced by a parabola in the learning rate."""
+    """Run the script with `asbc train` replaced by a parabola in the learning rate."""
     calls: list[dict[str, str]] = []
 
     def train(command: list[str]) -> SimpleNamespace:
-        given = dict(text.split("=", 1) for text in command[2:])
+        assert command[1:4] == ["-m", "asbc", "train"]
+        given = dict(text.split("=", 1) for text in command[4:])
         calls.append(given)
         folder = Path(given["hydra.run.dir"])
         folder.mkdir(parents=True)

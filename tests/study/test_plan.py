@@ -1,84 +1,146 @@
 """What a study runs, from plain values and from its config."""
 
-from pathlib import Path
+import re
+from functools import cache
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
 
+from asbc.arguments import register_resolvers
+from asbc.config import CONF, compose
 from asbc.errors import InputError
-from asbc.study import Overrides, plan_study
+from asbc.reporting.design_study import budget, way
+from asbc.run import key_of
+from asbc.study import Step, Study
+from asbc.training.train import build_strategy
 
-CONF = Path(__file__).parents[2] / "conf"
-PLACES = ("run=", "hydra.run.dir=")
+STUDIES = sorted(path.stem for path in (CONF / "study").glob("*.yaml"))
+
+
+def make_study(**settings) -> Study:
+    return Study(**{"name": "test", "output": "out", **settings})
+
+
+def configured(name: str) -> Study:
+    return Study(**OmegaConf.to_container(compose("study", [f"study={name}"]), resolve=True))
 
 
 def test_seeds_times_variants_then_each_baseline_once():
-    runs = plan_study(
-        Path("out"),
-        {"a": ["residual=gaussian"], "b": ["residual=matern"]},
-        {"c": ["baseline=b_idm"]},
-        [3, 4],
-        Overrides(train=["experiment=x"], evaluate=["evaluation=fast"], baseline=["nuts=y"]),
-    )
+    runs = make_study(
+        variants={"a": ["residual=gaussian"], "b": ["residual=matern"]},
+        baselines={"c": ["baseline=b_idm"]},
+        seeds=[3, 4],
+        train=["experiment=x"],
+        evaluate=["evaluation=fast"],
+        baseline=["nuts=y"],
+        overrides=["data=pairs"],
+    ).runs()
     folders = [str(run.folder) for run in runs]
     assert folders == ["out/a/seed3", "out/b/seed3", "out/a/seed4", "out/b/seed4", "out/c/seed3"]
     train, evaluate = runs[1].steps
-    assert train.script == "train.py" and evaluate.script == "evaluate.py"
+    assert train.command == "train" and evaluate.command == "evaluate"
     assert train.arguments == (
-        *("experiment=x", "residual=matern", "seed=3"),
+        *("experiment=x", "data=pairs", "residual=matern", "seed=3"),
         *("hydra.run.dir='out/b/seed3'", "ckpt_path=last"),
     )
     assert evaluate.arguments == ("run='out/b/seed3'", "evaluation=fast")
     [baseline] = runs[-1].steps
-    assert baseline.arguments[:3] == ("nuts=y", "evaluation=fast", "baseline=b_idm")
+    assert baseline.command == "baseline"
+    assert baseline.arguments == (
+        *("nuts=y", "data=pairs", "evaluation=fast", "baseline=b_idm", "seed=3"),
+        "hydra.run.dir='out/c/seed3'",
+    )
+
+
+def test_some_variants_run_once():
+    runs = make_study(variants={"a": [], "dear": []}, once=["dear"], seeds=[5, 6]).runs()
+    assert [str(run.folder) for run in runs] == ["out/a/seed5", "out/dear/seed5", "out/a/seed6"]
+    with pytest.raises(InputError, match="once=x: no such variant; have a"):
+        make_study(variants={"a": []}, once=["x"])
 
 
 def test_only_some():
-    arguments = (Path("o"), {"a": [], "b": []}, {"c": [], "d": []}, [0], Overrides())
-    runs = plan_study(*arguments, only=["b", "c"])
-    assert [str(run.folder) for run in runs] == ["o/b/seed0", "o/c/seed0"]
+    settings = {"variants": {"a": [], "b": []}, "baselines": {"c": [], "d": []}}
+    runs = make_study(**settings, only=["b", "c"]).runs()
+    assert [str(run.folder) for run in runs] == ["out/b/seed0", "out/c/seed0"]
     with pytest.raises(InputError, match="only=x: no such variant.*have a, b, c, d"):
-        plan_study(*arguments, only=["b", "x"])
+        make_study(**settings, only=["b", "x"])
 
 
 @pytest.mark.parametrize(
-    ("variants", "seeds", "message"),
-    [({"c": []}, [0], "c: the name of"), ({"a": []}, [], "at least one seed")],
+    ("settings", "message"),
+    [
+        ({"variants": {"c": []}}, "c: the name of"),
+        ({"variants": {"a": []}, "seeds": []}, "at least one seed"),
+        ({"seeds": 3}, r"seeds=3: expected a list; write seeds=\[3\]"),
+        ({"only": "c"}, r"only=c: expected a list; write only=\[c\]"),
+        ({"jobs": 0}, "jobs=0; expected at least 1"),
+    ],
 )
-def test_plans_that_make_no_sense_are_refused(variants, seeds, message):
+def test_plans_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
-        plan_study(Path("out"), variants, {"c": []}, seeds, Overrides())
-
-
-SCALES = {
-    "study": ["small", "paper"],
-    "comparison": ["comparison"],
-    "design": ["design_small", "design_large"],
-}
+        make_study(baselines={"c": []}, **settings)
 
 
 def test_a_study_may_only_train():
-    run = plan_study(Path("o"), {"a": []}, {}, [0], Overrides(evaluate=None))[0]
-    assert [step.name for step in run.steps] == ["train"]
+    study = make_study(variants={"a": []}, evaluate=None)
+    runs = study.runs()
+    assert [step.command for step in runs[0].steps] == ["train"]
+    assert study.report_over(runs) is None
 
 
-def test_every_scale_belongs_to_a_study():
-    files = {path.stem for path in (CONF / "scale").glob("*.yaml")}
-    assert files == {scale for scales in SCALES.values() for scale in scales}
+def test_the_report_is_over_all_runs():
+    study = make_study(variants={"a": []}, baselines={"b": []}, report=["design=true"])
+    step = study.report_over(study.runs())
+    assert step.command == "report"
+    assert step.arguments == (
+        *("runs=['out/a/seed0','out/b/seed0']", "output='out/report'", "design=true"),
+    )
 
 
-def test_every_command_of_the_studies_composes():
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        commands = {}
-        for root, scale in [(r, s) for r, scales in SCALES.items() for s in scales]:
-            cfg = compose(root, [f"scale={scale}"])
-            shared = Overrides(cfg.scale.train, cfg.scale.evaluate, cfg.scale.baseline)
-            # All variants at one scale, one of them at the others: composing takes its time.
-            only = ["matern", "b_idm"] if scale in ("paper", "comparison") else cfg.only
-            runs = plan_study(Path("o"), cfg.variants, cfg.baselines, [0], shared, only)
-            for step in (step for run in runs for step in run.steps):
-                given = [text for text in step.arguments if not text.startswith(PLACES)]
-                commands[(step.script, *given)] = None
-        for script, *given in commands:
-            made = compose(script.removesuffix(".py"), given)
-            assert script != "train.py" or (made.seed, made.ckpt_path) == (0, "last")
+@cache
+def composed(name: str) -> list[tuple[Step, DictConfig]]:
+    """The first step of every variant and baseline of a study, then the steps they share."""
+    register_resolvers()
+    data = OmegaConf.to_container(compose("train").data)
+    ConfigStore.instance().store(group="data", name="run", node=data)
+    study = configured(name)
+    runs = study.runs()
+    first = [run.steps[0] for run in runs if run.folder.name == f"seed{study.seeds[0]}"]
+    assert len(first) == len(study.variants) + len(study.baselines)
+    result = []
+    for step in [*first, *runs[0].steps[1:], study.report_over(runs)]:
+        given = [re.sub("^hydra.run.dir=", "folder=", text) for text in step.arguments]
+        if step.command != "train":
+            given = [text for text in given if not text.startswith("folder=")]
+        result.append((step, compose(step.command, given)))
+    return result
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_command_of_a_study_composes(name):
+    """And the loop of every variant is one that can work."""
+    assert configured(name).name == name
+    for step, made in composed(name):
+        assert step.command in ("evaluate", "report") or made.seed == 0
+        if step.command == "train":
+            assert made.ckpt_path == "last"
+            build_strategy(OmegaConf.to_container(made, resolve=True))
+
+
+def test_the_design_study_spends_what_its_names_say():
+    sizes = {"1k": 1200, "5k": 4800, "24k": 24_000, "100k": 100_000, "400k": 400_000}
+    trained = [made for step, made in composed("design") if step.command == "train"]
+    for made in trained:
+        name = made.folder.split("/")[-2]
+        config = OmegaConf.to_container(made, resolve=True)
+        assert f"{way(config)}_" == name.removesuffix(name.rpartition("_")[2])
+        assert budget(config) == sizes[name.rpartition("_")[2]]
+    assert len(trained) == len(configured("design").variants)
+
+
+def test_small_and_paper_differ_by_their_size_only():
+    small, paper = configured("small"), configured("paper")
+    assert (small.variants, small.baselines) == (paper.variants, paper.baselines)
+    assert set(map(key_of, small.train)) - set(map(key_of, paper.train)) == {"experiment"}

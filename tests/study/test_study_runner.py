@@ -8,12 +8,12 @@ import pytest
 
 from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
-from asbc.study import Overrides, Run, Step, is_done, plan_study, run_study
+from asbc.study import PlannedRun, Step, Study, is_done, run_study
 
 
-def make_runs(folder: Path, count: int = 3, extra: str = "") -> list[Run]:
-    steps = (Step("train", "train.py", ("a=1", extra)), Step("evaluate", "evaluate.py", ()))
-    return [Run(folder / f"run{i}", steps) for i in range(count)]
+def make_runs(folder: Path, count: int = 3, extra: str = "") -> list[PlannedRun]:
+    steps = (Step("train", ("a=1", extra)), Step("evaluate", ()))
+    return [PlannedRun(folder / f"run{i}", steps) for i in range(count)]
 
 
 def test_what_is_done_is_skipped_and_what_failed_is_tried_again(tmp_path):
@@ -21,7 +21,7 @@ def test_what_is_done_is_skipped_and_what_failed_is_tried_again(tmp_path):
     broken = {"run1 evaluate"}
 
     def execute(step: Step, output: Path) -> int:
-        calls.append(f"{output.parent.name} {step.name}")
+        calls.append(f"{output.parent.name} {step.command}")
         return 1 if calls[-1] in broken else 0
 
     runs = make_runs(tmp_path)
@@ -40,7 +40,7 @@ def test_a_failed_step_ends_its_run_only(tmp_path):
     calls: list[str] = []
 
     def execute(step: Step, output: Path) -> int:
-        calls.append(f"{output.parent.name} {step.name}")
+        calls.append(f"{output.parent.name} {step.command}")
         return int(calls[-1] == "run0 train")
 
     assert len(run_study(make_runs(tmp_path, 2), 1, execute)) == 1
@@ -51,7 +51,7 @@ def test_two_studies_of_a_folder_share_the_work(tmp_path):
     calls: list[str] = []
 
     def execute(step: Step, output: Path) -> int:
-        calls.append(f"{output.parent.name} {step.name}")
+        calls.append(f"{output.parent.name} {step.command}")
         if len(calls) == 1:  # another one starts in the middle of the first run, and does the rest
             run_study(make_runs(tmp_path), 1, execute)
         return 0
@@ -78,7 +78,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
 
 
 class Serial:
-    """In place of the thread pool: `run_script` forks, which threads do not survive."""
+    """In place of the thread pool: `run_command` forks, which threads do not survive."""
 
     def __init__(self, jobs: int) -> None:
         self.map = map
@@ -91,12 +91,16 @@ class Serial:
 
 
 def test_an_interrupted_study_ends_with_the_results_of_an_undisturbed_one(
-    run_script, tiny, tmp_path, monkeypatch
+    run_command, tiny, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("asbc.reporting.run_report.all_pictures", lambda *_: [])
     monkeypatch.setattr("asbc.study.ThreadPoolExecutor", Serial)
     fast = ["evaluation=fast", "evaluation.horizon=20", "evaluation.samples=20"]
-    shared = Overrides([*tiny, "training.rounds=1"], [*fast, "evaluation.simulated_drivers=0"])
+    settings = {
+        "train": [*tiny, "training.rounds=1"],
+        "evaluate": [*fast, "evaluation.simulated_drivers=0"],
+        "variants": {"gaussian": []},
+    }
 
     def die_in_the_second_round() -> None:
         original, calls = PosteriorEstimator.training_step, 0
@@ -111,15 +115,14 @@ def test_an_interrupted_study_ends_with_the_results_of_an_undisturbed_one(
         PosteriorEstimator.training_step = step
 
     def execute(step: Step, output: Path, prepare=None) -> int:
-        return run_script(step.script, step.arguments, prepare, output)
+        return run_command(step.command, step.arguments, prepare, output)
 
     whole, broken = (
-        plan_study(tmp_path / name, {"gaussian": []}, {}, [0], shared)
-        for name in ("whole", "broken")
+        Study(name=name, output=tmp_path / name, **settings).runs() for name in ("whole", "broken")
     )
     assert run_study(whole, 1, execute) == []
     [failure] = run_study(broken, 1, lambda *a: execute(*a, die_in_the_second_round))
-    assert failure.step.name == "train"
+    assert failure.step.command == "train"
     assert len(pd.read_csv(broken[0].folder / "metrics.csv")) in (2, 3)
     assert run_study(broken, 1, execute) == []
     for name in ("metrics.csv", "evaluation/windows.parquet"):

@@ -5,6 +5,7 @@ real validation pairs after the context (mean of s, v and a), and C2ST between i
 the exact one of simulated drivers (0.5: alike, 1: distinct). The last needs the extra `baselines`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 
 from asbc.errors import InputError
 from asbc.evaluation.monitor import validation_scores
+from asbc.evaluation.protocol import EvaluationSettings
 from asbc.exact.diagnostics import require_extra
 from asbc.exact.reference import closeness, exact_of
 from asbc.reporting.figures.style import (
@@ -87,10 +89,6 @@ def score_runs(runs: Sequence[Run], path: Path, drivers: int, exact: Path) -> pd
 def score_run(run: Run, drivers: int, exact: Path) -> dict[str, Any]:
     """One row: how the run spent its simulations, how many, and its three scores."""
     rounds: Any = pd.read_csv(run.rounds).set_index("round")
-    pairs, steps = run.source().splits().validation, run.config["data"]["context_steps"]
-    scores = validation_scores(
-        run.posterior, run.simulator, pairs, steps, len(pairs), first_start=steps
-    )
     reference = exact_of(run, drivers, exact)
     table = closeness(run.posterior, reference, run.simulator.parameter_names)
     return {
@@ -100,10 +98,21 @@ def score_run(run: Run, drivers: int, exact: Path) -> dict[str, Any]:
         "seed": run.seed,
         "simulations": int(rounds["simulations"].iloc[-1]),
         "loss": float(rounds.loc[run.selected_round, "loss"]),
-        "es": scores["validation_es"],
+        "es": _validation_es(run),
         "c2st": float(table["c2st"].mean()),
         "unsure": int((~reference.converged).sum()),
     }
+
+
+def _validation_es(run: Run) -> float:
+    """Energy Score on all validation pairs after the context; NaN if none is long enough."""
+    pairs, steps = run.source().splits().validation, run.config["data"]["context_steps"]
+    if not bool((pairs.lengths > steps + EvaluationSettings().horizon).any()):
+        return math.nan
+    scores = validation_scores(
+        run.posterior, run.simulator, pairs, steps, len(pairs), first_start=steps
+    )
+    return scores["validation_es"]
 
 
 def way(config: Mapping[str, Any]) -> str:
