@@ -98,7 +98,7 @@ def fit() -> Callable[..., None]:
         step_size: float = 2e-3,
     ) -> None:
         held = len(theta) // 10
-        estimator.set_input_scaling(states)
+        estimator.posterior.set_scaling(theta, states)
         optimizer = estimator.configure_optimizers()
         total = epochs * math.ceil((len(theta) - held) / batch)
         cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, step_size, total_steps=total)
@@ -112,7 +112,7 @@ def fit() -> Callable[..., None]:
                 loss.backward()
                 optimizer.step()
                 cycle.step()
-            value = -float(estimator.log_prob(theta[:held], states[:held]).mean())
+            value = -float(estimator.posterior.log_prob(theta[:held], states[:held]).mean())
             if value < best:
                 best, weights = value, copy.deepcopy(estimator.state_dict())
         estimator.load_state_dict(weights)

@@ -8,6 +8,7 @@ from torch import nn
 
 from asbc.errors import InputError
 from asbc.posterior.kernels.dropout import Dropout, fix_masks
+from asbc.posterior.posterior import Posterior
 from asbc.utils.random import stream
 
 
@@ -96,3 +97,65 @@ def test_fixed_masks_keep_the_expected_share():
 def test_probability_out_of_range(probability):
     with pytest.raises(InputError, match="dropout probability"):
         Dropout(probability, 4)
+
+
+class Nested(nn.Module):
+    """An encoder with a part somewhere inside it."""
+
+    input_dim, output_dim = 3, 3
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 3), nn.ModuleDict({"deep": nn.Sequential(part)}))
+
+    def forward(self, states: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
+        return self.body[0](states).mean(1)
+
+
+@pytest.fixture
+def posterior_with(make_estimator, box_prior):
+    """A posterior with given networks, those of a small estimator where none is given."""
+    prior = box_prior([0.5, 1.0], [2.0, 5.0])
+    good = make_estimator(prior).posterior
+
+    def build(encoder: nn.Module | None = None, flow: nn.Module | None = None) -> Posterior:
+        return Posterior(encoder or good.encoder, flow or good.flow, good.transform, prior)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        nn.Dropout(0.1),
+        nn.Dropout1d(0.1),
+        nn.AlphaDropout(0.1),
+        nn.MultiheadAttention(4, 2, dropout=0.1),
+        nn.LSTM(3, 3, num_layers=2, dropout=0.1),
+        nn.TransformerEncoderLayer(4, 2, dropout=0.1),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_dropout_that_no_member_could_hold_fixed_is_refused(posterior_with, part):
+    with pytest.raises(
+        InputError, match=r"encoder\.body\.1\.deep\.0.*cannot be held fixed.*; use"
+    ):
+        posterior_with(Nested(part))
+    with pytest.raises(InputError, match=r"flow\.1: the dropout of Dropout cannot be held fixed"):
+        posterior_with(flow=nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Dropout(0.1, 3),
+        nn.Identity(),
+        nn.Dropout(0.0),
+        nn.TransformerEncoderLayer(4, 2, dropout=0.0),
+        nn.GRU(3, 3),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_our_own_dropout_and_none_are_fine(posterior_with, part):
+    encoder = Nested(part)
+    assert posterior_with(encoder).encoder is encoder

@@ -136,7 +136,15 @@ def test_gradient_reaches_every_parameter():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"model_dim": 30}, "multiple of heads"), ({"layers": 0}, "layers 0")],
+    [
+        ({"model_dim": 30}, "encoder.model_dim=30 is not a multiple of encoder.heads=4"),
+        ({"model_dim": 0}, "encoder.model_dim=0; expected a whole number of at least 1"),
+        ({"layers": 0}, "encoder.layers=0; expected a whole number of at least 1"),
+        ({"heads": 0}, "encoder.heads=0"),
+        ({"local_window": -1}, "encoder.local_window=-1"),
+        ({"ffn_expansion": 0.5}, "encoder.ffn_expansion=0.5"),
+        ({"dropout": 1.0}, "encoder.dropout=1.0; expected a number of at least 0 and below 1"),
+    ],
 )
 def test_bad_sizes(options, message):
     with pytest.raises(InputError, match=message):

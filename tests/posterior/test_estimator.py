@@ -27,13 +27,13 @@ def batch(prior):
 
 def test_validation_loss_is_the_negative_physical_log_density(estimator, batch):
     estimator.eval()
-    expected = -estimator.log_prob(batch["theta"], batch["states"]).mean()
+    expected = -estimator.posterior.log_prob(batch["theta"], batch["states"]).mean()
     torch.testing.assert_close(estimator.validation_step(batch), expected)
 
 
 def test_training_loss_has_dropout_and_public_densities_do_not(estimator, batch):
     estimator.train()
-    still = [estimator.log_prob(batch["theta"], batch["states"]) for _ in range(2)]
+    still = [estimator.posterior.log_prob(batch["theta"], batch["states"]) for _ in range(2)]
     assert torch.equal(*still)
     assert estimator.training and estimator.posterior.encoder.training
     assert not torch.equal(estimator.training_step(batch), estimator.training_step(batch))
@@ -42,7 +42,7 @@ def test_training_loss_has_dropout_and_public_densities_do_not(estimator, batch)
 def test_weights(estimator, batch):
     estimator.eval()
     weight = torch.rand(16)
-    expected = -(weight * estimator.log_prob(batch["theta"], batch["states"])).mean()
+    expected = -(weight * estimator.posterior.log_prob(batch["theta"], batch["states"])).mean()
     weighted = estimator.validation_step({**batch, "weight": weight})
     torch.testing.assert_close(weighted, expected)
     ones = estimator.validation_step({**batch, "weight": torch.ones(16)})
@@ -82,7 +82,7 @@ def fit(estimator, batch, folder):
 
 
 def test_checkpoint_loads_with_weights_only(estimator, batch, tmp_path, make_estimator, prior):
-    estimator.set_input_scaling(3 * batch["states"] + 1)
+    estimator.posterior.set_scaling(batch["theta"], 3 * batch["states"] + 1)
     trainer = fit(estimator, batch, tmp_path)
     assert {"train/loss", "val/loss"} <= set(trainer.callback_metrics)
     path = next(tmp_path.rglob("*.ckpt"))
@@ -101,10 +101,12 @@ def test_checkpoint_loads_with_weights_only(estimator, batch, tmp_path, make_est
         prior=prior,
     )
     theta, states = batch["theta"], batch["states"]
-    assert torch.equal(loaded.log_prob(theta, states), estimator.log_prob(theta, states))
-    draws = [e.sample(states, 7, stream(0, "s")).theta for e in (loaded, estimator)]
+    assert torch.equal(
+        loaded.posterior.log_prob(theta, states), estimator.posterior.log_prob(theta, states)
+    )
+    draws = [e.posterior.sample(states, 7, stream(0, "s")).theta for e in (loaded, estimator)]
     assert torch.equal(*draws)
-    grids = [e.member(3).log_prob_grid(theta, states) for e in (loaded, estimator)]
+    grids = [e.posterior.member(3).log_prob_grid(theta, states) for e in (loaded, estimator)]
     assert torch.equal(*grids)
     assert torch.equal(loaded.posterior.input_std, estimator.posterior.input_std)
 
@@ -117,7 +119,8 @@ def test_checkpoint_of_other_parameters_is_refused(estimator, batch, tmp_path, m
         other.on_load_checkpoint(checkpoint)
 
 
-def test_bad_learning_rate(make_estimator, prior):
+@pytest.mark.parametrize("rate", [0, -1e-3, float("nan")])
+def test_bad_learning_rate(make_estimator, prior, rate):
     good = make_estimator(prior).posterior
-    with pytest.raises(InputError, match="learning_rate is 0"):
-        PosteriorEstimator(good.encoder, lambda **_: good.flow, good.transform, prior, 0)
+    with pytest.raises(InputError, match=f"estimator.learning_rate={rate}; expected a number abo"):
+        PosteriorEstimator(good.encoder, lambda **_: good.flow, good.transform, prior, rate)

@@ -5,9 +5,7 @@ import torch
 
 from asbc.errors import InputError
 from asbc.posterior.encoder import LocalGlobalEncoder, States, StatesAndActions
-from asbc.posterior.estimator import PosteriorEstimator
-from asbc.posterior.flow import MaskedAutoregressiveFlow
-from asbc.posterior.transform import Bounded
+from asbc.posterior.posterior import Posterior
 
 DT = 0.5
 
@@ -57,13 +55,31 @@ def test_other_states_are_refused():
         StatesAndActions(DT)(torch.rand(2, 6, 4), None)
 
 
-def test_an_encoder_of_another_size_is_refused(box_prior):
+@pytest.mark.parametrize(
+    ("features", "size"),
+    [(None, 3), (States(2), 2), (StatesAndActions(DT), 6), (StatesAndActions(DT, True), 8)],
+)
+def test_the_encoder_has_the_size_of_its_features(features, size):
+    encoder = LocalGlobalEncoder(features)
+    assert encoder.input_dim == encoder.features.size == size
+
+
+def test_an_encoder_of_another_size_is_refused(make_estimator, box_prior):
     prior = box_prior([0.5, 1.0], [2.0, 5.0])
-    with pytest.raises(InputError, match="encoder.input_dim=3, but the features have 6"):
-        PosteriorEstimator(
-            LocalGlobalEncoder(),
-            MaskedAutoregressiveFlow,
-            Bounded.from_prior(prior),
-            prior,
-            features=StatesAndActions(DT),
-        )
+    good = make_estimator(prior).posterior
+    encoder = LocalGlobalEncoder()
+    encoder.features = StatesAndActions(DT)
+    with pytest.raises(InputError, match="encoder.input_dim=3, but its features have 6"):
+        Posterior(encoder, good.flow, good.transform, prior)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: States(0), "encoder.features.size=0; expected a whole number of at least 1"),
+        (lambda: StatesAndActions(0.0), "encoder.features.dt=0.0; expected a number above 0"),
+    ],
+)
+def test_bad_settings(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

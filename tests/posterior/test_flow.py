@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from asbc.posterior.flow import ConditionalFlow
+from asbc.errors import InputError
+from asbc.posterior.flow import ConditionalFlow, NeuralSplineFlow
 from asbc.posterior.kernels.dropout import fix_masks
 
 CONTEXT = 5
@@ -169,3 +170,29 @@ def test_member_masks_change_the_density_and_no_dropout_site_is_left_out(make_fl
     u, context = points(50, 6), contexts(50)
     assert float((flow.log_prob(u, context) - member.log_prob(u, context)).abs().min()) > 0
     assert not [m for m in flow.modules() if isinstance(m, torch.nn.Dropout)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": 0}, "flow.layers=0; expected a whole number of at least 1"),
+        ({"hidden": 2.5}, "flow.hidden=2.5; expected a whole number"),
+        ({"blocks": 0}, "flow.blocks=0"),
+        ({"dropout": -0.1}, "flow.dropout=-0.1; expected a number of at least 0 and below 1"),
+    ],
+)
+def test_bad_settings(flow_class, options, message):
+    with pytest.raises(InputError, match=message):
+        flow_class(2, CONTEXT, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bins": 0}, "flow.bins=0; expected a whole number of at least 1"),
+        ({"tail_bound": 0.0}, "flow.tail_bound=0.0; expected a number above 0"),
+    ],
+)
+def test_bad_splines(options, message):
+    with pytest.raises(InputError, match=message):
+        NeuralSplineFlow(2, CONTEXT, **options)

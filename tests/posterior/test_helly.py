@@ -23,6 +23,7 @@ from torch import Tensor
 from asbc.posterior.encoder import LocalGlobalEncoder
 from asbc.posterior.estimator import PosteriorEstimator
 from asbc.posterior.flow import MaskedAutoregressiveFlow
+from asbc.posterior.transform import Transform
 from asbc.utils.random import standard_normal, stream, uniform
 
 STEPS, DT, NOISE = 8, 0.5, 0.5
@@ -39,10 +40,10 @@ class GaussianPrior:
         return torch.ones(theta.shape[:-1], dtype=torch.bool)
 
 
-class Identity:
+class Identity(Transform):
     """The parameters are unconstrained already."""
 
-    def __call__(self, u: Tensor) -> Tensor:
+    def forward(self, u: Tensor) -> Tensor:
         return u
 
     def inverse(self, theta: Tensor) -> Tensor:
@@ -105,7 +106,7 @@ def trained() -> PosteriorEstimator:
         Identity(),
         GaussianPrior(),
     )
-    estimator.set_input_scaling(pairs(4000, stream(0, "scaling"))[1])
+    estimator.posterior.set_scaling(*pairs(4000, stream(0, "scaling")))
     optimizer = estimator.configure_optimizers()
     cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=6e-3, total_steps=600)
     for step in range(600):
@@ -131,7 +132,7 @@ def discrepancies(draws: Tensor, states: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def test_mean_and_deviation_agree_with_the_closed_form(trained, held_out):
-    draws = trained.sample(held_out, 1000, stream(1, "draws")).theta
+    draws = trained.posterior.sample(held_out, 1000, stream(1, "draws")).theta
     error, ratio, scatter = discrepancies(draws, held_out)
     assert float(error.max()) < 0.4, error
     assert float((ratio - 1).abs().max()) < 0.15, ratio

@@ -23,15 +23,14 @@ def trajectories(n: int, steps: int = 20) -> torch.Tensor:
 @both_flows
 @both_transforms
 def test_physical_density_integrates_to_one(make_estimator, box_prior, flow, transform):
-    estimator = make_estimator(box_prior([0.5, 1.0], [2.0, 5.0]), flow, transform)
+    posterior = make_estimator(box_prior([0.5, 1.0], [2.0, 5.0]), flow, transform).posterior
     states = trajectories(2)
     # Cells of physical parameters, narrow where the density is; no Jacobian is used here.
-    posterior = estimator.posterior
     u = torch.linspace(-5, 5, 301)[:, None] * posterior.u_std + posterior.u_mean
     edges = posterior.transform(u)
     theta = torch.cartesian_prod(*(0.5 * (edges[1:] + edges[:-1])).T)
     area = torch.cartesian_prod(*edges.double().diff(dim=0).T).prod(-1)
-    mass = (estimator.log_prob_grid(theta, states).double().exp() * area).sum(1)
+    mass = (posterior.log_prob_grid(theta, states).double().exp() * area).sum(1)
     torch.testing.assert_close(mass, torch.ones(2, dtype=torch.float64), rtol=0, atol=0.01)
 
 
@@ -40,12 +39,12 @@ def test_physical_density_integrates_to_one(make_estimator, box_prior, flow, tra
 def test_samples_follow_the_density(make_estimator, box_prior, flow, transform):
     """Kolmogorov distance of 1-D samples from the integrated, truncated density."""
     prior = box_prior([0.5], [2.0])
-    estimator = make_estimator(prior, flow, transform)
+    posterior = make_estimator(prior, flow, transform).posterior
     states, n = trajectories(1), 20_000
-    draws = estimator.sample(states, n, stream(0, "draws")).theta[0, :, 0].sort().values
+    draws = posterior.sample(states, n, stream(0, "draws")).theta[0, :, 0].sort().values
     grid = torch.linspace(0.5, 2.0, 20_001)
     inner = grid[1:-1]
-    density = estimator.log_prob_grid(inner[:, None], states)[0].double().exp()
+    density = posterior.log_prob_grid(inner[:, None], states)[0].double().exp()
     cdf = torch.cumulative_trapezoid(density, inner.double())
     empirical = torch.searchsorted(draws.double(), inner[1:].double()) / n
     # 1.95 / sqrt(n): the 0.1% point of the Kolmogorov distribution.
@@ -57,12 +56,12 @@ def test_samples_stay_in_the_support_and_the_leak_is_reported(
     make_estimator, box_prior, transform
 ):
     prior = box_prior([0.5, 1.0], [2.0, 5.0])
-    estimator = make_estimator(prior, "maf", transform)
+    posterior = make_estimator(prior, "maf", transform).posterior
     states = trajectories(30)
-    samples = estimator.sample(states, 400, stream(0, "a"))
+    samples = posterior.sample(states, 400, stream(0, "a"))
     assert bool(prior.contains(samples.theta).all())
     noise = torch.from_numpy(stream(0, "a").standard_normal((30, 400, 2), dtype=np.float32))
-    first = estimator.posterior._from_noise(noise, estimator.encode(states))
+    first = posterior._from_noise(noise, posterior.encode(states))
     kept = prior.contains(first)
     torch.testing.assert_close(samples.leak_rate, 1 - kept.float().mean(1))
     torch.testing.assert_close(samples.theta[kept], first[kept])
@@ -71,10 +70,10 @@ def test_samples_stay_in_the_support_and_the_leak_is_reported(
 
 
 def test_draws_do_not_depend_on_later_trajectories(make_estimator, box_prior):
-    estimator = make_estimator(box_prior([0.5, 1.0], [2.0, 5.0]), "maf", "softplus")
+    posterior = make_estimator(box_prior([0.5, 1.0], [2.0, 5.0]), "maf", "softplus").posterior
     states = trajectories(12)
-    many = estimator.sample(states, 50, stream(0, "a"))
-    few = estimator.sample(states[:5], 50, stream(0, "a"))
+    many = posterior.sample(states, 50, stream(0, "a"))
+    few = posterior.sample(states[:5], 50, stream(0, "a"))
     assert float(few.leak_rate.max()) > 0
     torch.testing.assert_close(many.theta[:5], few.theta, rtol=1e-4, atol=1e-4)
 
@@ -102,28 +101,31 @@ def test_redraws_are_bounded_and_fall_back_in_the_open(box_prior):
 
 def test_one_row_many_rows_and_grids_agree(make_estimator, box_prior):
     prior = box_prior([0.5, 1.0, 2.0], [2.0, 5.0, 3.0])
-    estimator = make_estimator(prior, "maf", "softplus")
+    posterior = make_estimator(prior, "maf", "softplus").posterior
     states, theta = trajectories(6), prior.sample(6, stream(0, "t"))
-    rows = estimator.log_prob(theta, states)
-    grid = estimator.log_prob_grid(theta, states)
-    many = estimator.log_prob(theta.expand(6, -1, -1), states)
+    rows = posterior.log_prob(theta, states)
+    grid = posterior.log_prob_grid(theta, states)
+    many = posterior.log_prob(theta.expand(6, -1, -1), states)
     torch.testing.assert_close(grid.diagonal(), rows, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(many, grid, rtol=1e-5, atol=1e-5)
 
 
 def test_density_is_zero_outside_the_transforms_range(make_estimator, box_prior):
-    estimator = make_estimator(box_prior([0.5, 1.0], [2.0, 5.0]))
+    posterior = make_estimator(box_prior([0.5, 1.0], [2.0, 5.0])).posterior
     theta = torch.tensor([[1.0, 6.0], [1.0, 3.0]])
-    assert estimator.log_prob(theta, trajectories(2)).isinf().tolist() == [True, False]
+    assert posterior.log_prob(theta, trajectories(2)).isinf().tolist() == [True, False]
 
 
 def test_padding_and_lengths(make_estimator, box_prior):
     prior = box_prior([0.5, 1.0], [2.0, 5.0])
-    estimator = make_estimator(prior)
+    posterior = make_estimator(prior).posterior
     states, theta = trajectories(3, steps=15), prior.sample(3, stream(0, "t"))
     padded = torch.cat([states, torch.full((3, 5, 3), torch.nan)], 1)
     lengths = torch.full((3,), 15)
-    alone, together = estimator.log_prob(theta, states), estimator.log_prob(theta, padded, lengths)
+    alone, together = (
+        posterior.log_prob(theta, states),
+        posterior.log_prob(theta, padded, lengths),
+    )
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
@@ -131,7 +133,7 @@ def test_standardisation(make_estimator, box_prior):
     prior = box_prior([0.5, 1.0], [2.0, 5.0])
     posterior = make_estimator(prior).posterior
     states = trajectories(200) * torch.tensor([5.0, 2.0, 0.0]) + torch.tensor([30.0, -1.0, 4.0])
-    posterior.set_input_scaling(states)
+    posterior.set_scaling(prior.sample(200, stream(0, "scaling")), states)
     torch.testing.assert_close(posterior.input_mean, states.mean((0, 1)), rtol=1e-4, atol=1e-3)
     flat = states.reshape(-1, 3)
     torch.testing.assert_close(posterior.input_std[:2], flat.std(0)[:2], rtol=1e-4, atol=1e-4)
@@ -142,13 +144,13 @@ def test_standardisation(make_estimator, box_prior):
 
 
 def test_wrong_shapes_are_named(make_estimator, box_prior):
-    estimator = make_estimator(box_prior([0.5, 1.0], [2.0, 5.0]))
+    posterior = make_estimator(box_prior([0.5, 1.0], [2.0, 5.0])).posterior
     with pytest.raises(InputError, match=r"theta has shape \(3, 2\), expected \(4, 2\)"):
-        estimator.log_prob(torch.ones(3, 2), trajectories(4))
+        posterior.log_prob(torch.ones(3, 2), trajectories(4))
     with pytest.raises(InputError, match=r"theta has shape \(3, 3\), expected \(\*, 2\)"):
-        estimator.log_prob_grid(torch.ones(3, 3), trajectories(4))
+        posterior.log_prob_grid(torch.ones(3, 3), trajectories(4))
     with pytest.raises(InputError, match=r"states\[0, 0, 1\] is nan"):
-        estimator.set_input_scaling(torch.tensor([[[0.0, torch.nan, 0.0]]]))
+        posterior.set_scaling(torch.ones(1, 2), torch.tensor([[[0.0, torch.nan, 0.0]]]))
 
 
 def test_plain_calls_are_refused(make_estimator, box_prior):
@@ -176,7 +178,7 @@ class Prior:
 
 torch.manual_seed(0)
 estimator = PosteriorEstimator(LocalGlobalEncoder(), MaskedAutoregressiveFlow, Softplus(), Prior())
-samples = estimator.sample(torch.randn(1000, 75, 3), 500, stream(0, "large"))
+samples = estimator.posterior.sample(torch.randn(1000, 75, 3), 500, stream(0, "large"))
 assert samples.theta.shape == (1000, 500, 6) and bool(Prior().contains(samples.theta).all())
 assert float(samples.leak_rate.mean()) > 0.1  # redraws take part
 if sys.platform == "linux":

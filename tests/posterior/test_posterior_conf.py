@@ -1,64 +1,78 @@
 """Every config file of the posterior composes and builds what the paper's tables say."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 
+from asbc.config import CONF, compose
+from asbc.config import build as build_section
 from asbc.posterior.encoder import LocalGlobalEncoder, States, StatesAndActions
+from asbc.posterior.estimator import PosteriorEstimator
 from asbc.posterior.flow import MaskedAutoregressiveFlow, NeuralSplineFlow
-from asbc.posterior.laplace import LaplaceGuide
+from asbc.posterior.laplace import Laplace
 from asbc.posterior.transform import Bounded, PriorNormal, Softplus
 from asbc.utils.random import stream
 
-CONF = Path(__file__).parents[2] / "conf"
-GROUPS = {
-    "encoder": {"local_global": LocalGlobalEncoder},
-    "features": {
-        "states": States,
-        "actions": StatesAndActions,
-        "differences": StatesAndActions,
-    },
+# What the files of ours build; others are found and tested as they are.
+CLASSES = {
+    "encoder": {name: LocalGlobalEncoder for name in ("local_global", "actions", "differences")},
     "flow": {"maf": MaskedAutoregressiveFlow, "nsf": NeuralSplineFlow},
-    "guide": {"none": type(None), "laplace": LaplaceGuide},
-    "transform": {"softplus": Softplus, "bounded": Bounded, "prior": PriorNormal},
+    "transform": {
+        "softplus": Softplus,
+        "bounded": Bounded,
+        "prior": PriorNormal,
+        "laplace": Laplace,
+    },
+}
+FILES = {
+    group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    for group in (*CLASSES, "estimator", "residual")
 }
 
 
-def build(
-    flow: str = "maf",
-    transform: str = "softplus",
-    residual: str = "gaussian",
-    features: str = "states",
-    guide: str = "none",
-):
-    groups = {"residual": residual, "features": features, "flow": flow, "transform": transform}
-    overrides = [f"{group}={name}" for group, name in {**groups, "guide": guide}.items()]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return instantiate(compose("train", overrides).estimator)
+def build(**groups: str) -> PosteriorEstimator:
+    overrides = [f"{group}={name}" for group, name in groups.items()]
+    return build_section(compose("train", overrides).estimator)
 
 
-def test_every_file_is_covered_here():
-    for group, classes in {**GROUPS, "estimator": {"default": None}}.items():
-        assert {path.stem for path in (CONF / group).glob("*.yaml")} == set(classes)
-
-
-@pytest.mark.parametrize("flow", GROUPS["flow"])
-@pytest.mark.parametrize("transform", GROUPS["transform"])
-@pytest.mark.parametrize(("residual", "dim"), [("gaussian", 6), ("matern", 7)])
-def test_estimator_builds_and_works(flow, transform, residual, dim):
-    estimator = build(flow, transform, residual)
+def assert_works(estimator: PosteriorEstimator) -> None:
+    """Draws inside the support, with finite densities."""
     posterior = estimator.posterior
-    assert type(posterior.encoder) is LocalGlobalEncoder
-    assert type(posterior.flow) is GROUPS["flow"][flow]
-    assert type(posterior.transform) is GROUPS["transform"][transform]
     states = torch.rand(3, 30, 3) * torch.tensor([30.0, 20.0, 2.0])
-    samples = estimator.sample(states, 10, stream(0, "conf")).theta
-    assert samples.shape == (3, 10, dim)
+    samples = posterior.sample(states, 10, stream(0, "conf")).theta
+    assert samples.shape == (3, 10, posterior.prior.dim)
     assert bool(posterior.prior.contains(samples).all())
-    assert bool(torch.isfinite(estimator.log_prob(samples, states)).all())
+    assert bool(torch.isfinite(posterior.log_prob(samples, states)).all())
+    assert posterior.encode(states).shape == (
+        3,
+        posterior.encoder.output_dim + posterior.transform.size,
+    )
+
+
+@pytest.mark.parametrize("flow", FILES["flow"])
+@pytest.mark.parametrize("transform", FILES["transform"])
+@pytest.mark.parametrize("residual", ["gaussian", "matern"])
+def test_every_combination_builds_and_works(flow, transform, residual):
+    assert_works(build(flow=flow, transform=transform, residual=residual))
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), [(g, n) for g in ("encoder", "estimator", "residual") for n in FILES[g]]
+)
+def test_every_file_builds_and_works(group, name):
+    assert_works(build(**{group: name}))
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "kind"),
+    [(g, name, kind) for g, kinds in CLASSES.items() for name, kind in kinds.items()],
+)
+def test_our_files_build_what_they_are_named_after(group, name, kind):
+    assert type(getattr(build(**{group: name}).posterior, group)) is kind
+
+
+@pytest.mark.parametrize(("residual", "dim"), [("gaussian", 6), ("matern", 7)])
+def test_the_posterior_has_the_parameters_of_law_and_residual(residual, dim):
+    assert build(residual=residual).posterior.prior.dim == dim
 
 
 def test_the_papers_encoder_table():
@@ -79,18 +93,15 @@ def test_learning_rate_and_bounded_box():
     assert torch.equal(estimator.posterior.transform.high, estimator.posterior.prior.high)
 
 
-@pytest.mark.parametrize(("features", "size"), [("states", 3), ("actions", 6), ("differences", 8)])
-def test_the_encoder_fits_its_features(features, size):
-    posterior = build(features=features).posterior
-    assert type(posterior.features) is GROUPS["features"][features]
+@pytest.mark.parametrize(
+    ("encoder", "features", "size"),
+    [
+        ("local_global", States, 3),
+        ("actions", StatesAndActions, 6),
+        ("differences", StatesAndActions, 8),
+    ],
+)
+def test_the_encoder_fits_its_features(encoder, features, size):
+    posterior = build(encoder=encoder).posterior
+    assert type(posterior.features) is features
     assert posterior.features.size == posterior.encoder.input_dim == size
-
-
-@pytest.mark.parametrize("residual", ["gaussian", "matern"])
-@pytest.mark.parametrize("guide", GROUPS["guide"])
-def test_the_flow_reads_what_the_guide_says(guide, residual):
-    posterior = build(transform="prior", residual=residual, guide=guide).posterior
-    assert type(posterior.guide) is GROUPS["guide"][guide]
-    states = torch.rand(3, 30, 3) * torch.tensor([30.0, 20.0, 2.0])
-    size = posterior.guide.size if posterior.guide else 0
-    assert posterior.encode(states).shape == (3, 64 + size)

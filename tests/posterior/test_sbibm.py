@@ -162,7 +162,7 @@ def test_as_close_as_the_published_npe(task, box_prior, fit):
     )
     fit(estimator, theta, x[:, None], epochs=task.epochs)
     observed = task.simulate(prior.sample(OBSERVATIONS, rng), rng)
-    draws = estimator.sample(observed[:, None], DRAWS, rng).theta
+    draws = estimator.posterior.sample(observed[:, None], DRAWS, rng).theta
     scores = [
         sbibm_c2st(task.reference(observed[i], DRAWS, rng), draws[i]) for i in range(OBSERVATIONS)
     ]

@@ -51,9 +51,9 @@ def test_bounded_never_leaves_its_box():
 
 
 def test_bad_settings():
-    with pytest.raises(InputError, match="epsilon is 0"):
+    with pytest.raises(InputError, match="transform.epsilon=0; expected a number above 0"):
         Softplus(0)
-    with pytest.raises(InputError, match="finite low < high"):
+    with pytest.raises(InputError, match="transform=bounded: .*; expected finite low < high"):
         Bounded(torch.zeros(2), torch.tensor([1.0, torch.inf]))
 
 

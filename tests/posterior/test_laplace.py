@@ -1,4 +1,4 @@
-"""The Laplace guide against direct optimisation and dense matrices, and the flow built on it."""
+"""Laplace coordinates against direct optimisation and dense matrices, and the flow on them."""
 
 import copy
 from functools import partial
@@ -6,29 +6,26 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 from scipy import optimize
 
+from asbc.config import build as build_section
+from asbc.config import compose
 from asbc.errors import InputError
 from asbc.posterior.encoder import LocalGlobalEncoder
 from asbc.posterior.estimator import PosteriorEstimator
 from asbc.posterior.flow import NeuralSplineFlow
-from asbc.posterior.laplace import LaplaceGuide
-from asbc.posterior.transform import Bounded, PriorNormal
+from asbc.posterior.laplace import Laplace
+from asbc.posterior.posterior import Posterior
+from asbc.posterior.transform import PriorNormal
 from asbc.utils.random import stream
 
 RESIDUALS = ("gaussian", "matern")
 
 
 @pytest.fixture(scope="module")
-def simulators(pytestconfig):
-    built = {}
-    for residual in RESIDUALS:
-        with initialize_config_dir(str(pytestconfig.rootpath / "conf"), version_base="1.3"):
-            config = compose("train", [f"residual={residual}"])
-        built[residual] = instantiate(config.simulator)
-    return built
+def simulators():
+    configs = {name: compose("train", [f"residual={name}"]) for name in RESIDUALS}
+    return {name: build_section(config.simulator) for name, config in configs.items()}
 
 
 def drive(simulator, count, steps=75, seed=0):
@@ -51,7 +48,7 @@ def free(simulator, theta, states):
 def test_the_mode_is_where_an_optimiser_finds_it(simulators, residual):
     simulator = simulators[residual]
     _, states = free(simulator, *drive(simulator, 4))
-    modes, _ = LaplaceGuide(simulator, iterations=40, shapes=97).fit(states)
+    modes, _ = Laplace(simulator, iterations=40, shapes=97).fit(states)
     gained = []
     for mode, own in zip(modes, states.double(), strict=True):
 
@@ -72,8 +69,8 @@ def test_the_mode_is_where_an_optimiser_finds_it(simulators, residual):
 def test_the_covariance_is_that_of_the_dense_information(simulators, residual):
     simulator = simulators[residual]
     _, states = free(simulator, *drive(simulator, 4, seed=1))
-    guide = LaplaceGuide(simulator, iterations=15, shapes=193)
-    modes, covariances = guide.fit(states)
+    laplace = Laplace(simulator, iterations=15, shapes=193)
+    modes, covariances = laplace.fit(states)
     law, small = len(simulator.law.parameters), 1e-5
     for mode, covariance, own in zip(modes, covariances, states.double(), strict=True):
 
@@ -100,25 +97,25 @@ def test_the_covariance_is_that_of_the_dense_information(simulators, residual):
 def test_padding_and_steps_at_standstill_are_left_out(simulators, residual):
     simulator = simulators[residual]
     _, states = free(simulator, *drive(simulator, 8, seed=2))
-    guide = LaplaceGuide(simulator, iterations=40)
-    short = guide(states[:, :50], None)
+    laplace = Laplace(simulator, iterations=40)
+    short = laplace.describe(states[:, :50], None)
     padded = states.clone()
     padded[:, 50:] = torch.nan
     lengths = torch.full((len(states),), 50)
-    away, _ = guide.whiten(short[:, : guide.dim], guide(padded, lengths))
+    away, _ = laplace.whiten(short[:, : laplace.dim], laplace.describe(padded, lengths))
     assert away.abs().max() < 0.05  # standard deviations
 
     # A gap in the series: the whitened rest has the density of the marginal normal.
     used = torch.ones(20, dtype=torch.bool)
     used[[0, 7, 8]] = False
-    whitener = guide.whitener(used)
+    whitener = laplace.whitener(used)
     series = torch.randn(20, generator=torch.Generator().manual_seed(0))
     series = series.double() * used
-    at = torch.zeros(len(guide.grid), simulator.dim).double()
-    at[:, guide.law_dim + 1 :] = guide.grid[:, None]
-    shape = simulator.prior.from_normal(at)[:, guide.law_dim + 1 :]
+    at = torch.zeros(len(laplace.grid), simulator.dim).double()
+    at[:, laplace.law_dim + 1 :] = laplace.grid[:, None]
+    shape = simulator.prior.from_normal(at)[:, laplace.law_dim + 1 :]
     matrices = simulator.residual.correlation(shape, 20, simulator.dt)
-    for index in (0, len(guide.grid) // 2, len(guide.grid) - 1):
+    for index in (0, len(laplace.grid) // 2, len(laplace.grid) - 1):
         dense = matrices[index][used][:, used]
         expected = series[used] @ torch.linalg.solve(dense, series[used])
         white = whitener.matrix[index].double() @ series
@@ -129,89 +126,97 @@ def test_padding_and_steps_at_standstill_are_left_out(simulators, residual):
 def test_coordinates_are_inverse_to_each_other_with_the_right_volume(simulators):
     simulator = simulators["matern"]
     theta, states = drive(simulator, 5, seed=3)
-    guide = LaplaceGuide(simulator)
-    columns = guide(states, None).double()
-    assert columns.shape == (5, guide.size)
+    laplace = Laplace(simulator)
+    columns = laplace.describe(states, None).double()
+    assert columns.shape == (5, laplace.size)
     u = simulator.prior.to_normal(theta.double())
-    w, log_det = guide.whiten(u, columns)
-    torch.testing.assert_close(guide.unwhiten(w[:, None], columns)[:, 0], u)
-    many, many_log_det = guide.whiten(u[:, None].expand(-1, 3, -1), columns)
+    w, log_det = laplace.whiten(u, columns)
+    torch.testing.assert_close(laplace.unwhiten(w[:, None], columns)[:, 0], u)
+    many, many_log_det = laplace.whiten(u[:, None].expand(-1, 3, -1), columns)
     torch.testing.assert_close(many[:, 1], w)
     torch.testing.assert_close(many_log_det[:, 2], log_det)
     for i in range(5):
         jacobian = torch.autograd.functional.jacobian(
-            lambda x, i=i: guide.unwhiten(x[None, None], columns[i : i + 1])[0, 0], w[i]
+            lambda x, i=i: laplace.unwhiten(x[None, None], columns[i : i + 1])[0, 0], w[i]
         )
         torch.testing.assert_close(torch.linalg.slogdet(jacobian).logabsdet, log_det[i])
 
 
-def build(simulator, **options):
+def build(simulator) -> Posterior:
     torch.manual_seed(0)
     return PosteriorEstimator(
         LocalGlobalEncoder(model_dim=8, heads=2, dropout=0.1),
         partial(NeuralSplineFlow, layers=2, hidden=8, dropout=0.1),
-        PriorNormal(simulator.prior),
+        Laplace(simulator),
         simulator.prior,
-        guide=LaplaceGuide(simulator),
-        **options,
-    ).eval()
+    ).posterior.eval()
 
 
-def test_the_guided_density_is_one_density(simulators, roughened):
+def test_the_density_is_one_density(simulators, roughened):
     """It integrates to one over the prior's support, and every way to ask for it agrees."""
     simulator = simulators["gaussian"]
     theta, states = drive(simulator, 300, steps=8, seed=4)
-    estimator = roughened(build(simulator), 0.05)
-    estimator.set_input_scaling(states)
-    before = estimator.posterior.u_std.clone()
-    estimator.set_guide_scaling(theta, states)
-    assert not torch.equal(estimator.posterior.u_std, before)
+    posterior = roughened(build(simulator), 0.05)
+    before = posterior.u_std.clone()
+    posterior.set_scaling(theta, states)
+    assert not torch.equal(posterior.u_std, before)
     few, draws = states[:3], simulator.prior.sample(100_000, stream(0, "integral"))
-    grid = estimator.log_prob_grid(draws, few)
+    grid = posterior.log_prob_grid(draws, few)
     total = (grid.double() - simulator.prior.log_prob(draws.double())).exp()
     error = total.std(1) / len(draws) ** 0.5
     assert (error < 0.1).all() and ((total.mean(1) - 1).abs() < 4 * error).all()
     torch.testing.assert_close(
-        estimator.log_prob(draws[None, :5].expand(3, -1, -1), few), grid[:, :5]
+        posterior.log_prob(draws[None, :5].expand(3, -1, -1), few), grid[:, :5]
     )
-    rows = torch.stack([estimator.log_prob(draws[i].expand(3, -1), few) for i in range(2)], dim=1)
+    rows = torch.stack([posterior.log_prob(draws[i].expand(3, -1), few) for i in range(2)], dim=1)
     torch.testing.assert_close(rows, grid[:, :2], rtol=1e-4, atol=1e-4)
-    sampled = estimator.sample(few, 200, stream(0, "draws"))
+    sampled = posterior.sample(few, 200, stream(0, "draws"))
     assert simulator.prior.contains(sampled.theta).all() and not sampled.leak_rate.any()
 
 
-def test_an_untrained_flow_is_close_to_the_guide_and_far_from_the_prior(simulators):
+def test_an_untrained_flow_is_close_to_the_approximation_and_far_from_the_prior(simulators):
     simulator = simulators["matern"]
     theta, states = free(simulator, *drive(simulator, 200, seed=5))
-    estimator = build(simulator)
-    estimator.set_input_scaling(states)
-    estimator.set_guide_scaling(theta, states)
-    gain = estimator.log_prob(theta, states) - simulator.prior.log_prob(theta)
+    posterior = build(simulator)
+    posterior.set_scaling(theta, states)
+    gain = posterior.log_prob(theta, states) - simulator.prior.log_prob(theta)
     assert gain.mean() > 5
 
 
-def test_members_share_the_guide(simulators):
-    estimator = build(simulators["gaussian"])
-    copied = copy.deepcopy(estimator.posterior)
-    assert copied.guide is estimator.posterior.guide
+def test_members_share_what_was_computed(simulators):
+    posterior = build(simulators["gaussian"])
+    copied = copy.deepcopy(posterior)
+    assert copied.transform is posterior.transform
     _, states = drive(simulators["gaussian"], 2)
-    columns = estimator.member(1).encode(states)[:, 8:]
-    torch.testing.assert_close(columns, estimator.posterior.guide(states, None))
+    columns = posterior.member(1).encode(states)[:, 8:]
+    torch.testing.assert_close(columns, posterior.transform.describe(states, None))
 
 
-def test_what_does_not_fit_is_refused(simulators):
-    simulator = simulators["gaussian"]
-    with pytest.raises(InputError, match="transform=prior"):
-        PosteriorEstimator(
-            LocalGlobalEncoder(),
-            NeuralSplineFlow,
-            Bounded.from_prior(simulator.prior),
-            simulator.prior,
-            guide=LaplaceGuide(simulator),
-        )
-    with pytest.raises(InputError, match="iterations 0"):
-        LaplaceGuide(simulator, iterations=0)
-    odd = copy.copy(simulator)
+def test_its_coordinates_are_those_in_which_the_prior_is_normal(simulators):
+    simulator = simulators["matern"]
+    laplace, normal = Laplace(simulator), PriorNormal(simulator.prior)
+    u = torch.linspace(-3, 3, 35).view(5, 7)
+    theta = normal(u)
+    assert torch.equal(laplace(u), theta)
+    assert torch.equal(laplace.inverse(theta), normal.inverse(theta))
+    assert torch.equal(laplace.log_abs_det(u), normal.log_abs_det(u))
+    assert laplace.contains(theta).all() and not laplace.contains(2 * simulator.prior.high)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"iterations": 0}, "transform.iterations=0; expected a whole number of at least 1"),
+        ({"shapes": 2}, "transform.shapes=2; expected a whole number of at least 3"),
+    ],
+)
+def test_bad_settings(simulators, options, message):
+    with pytest.raises(InputError, match=message):
+        Laplace(simulators["gaussian"], **options)
+
+
+def test_a_residual_that_does_not_fit_is_refused(simulators):
+    odd = copy.copy(simulators["gaussian"])
     odd.residual = type("Odd", (), {"parameters": ("sigma", "a", "b")})()
-    with pytest.raises(InputError, match="guide=none"):
-        LaplaceGuide(odd)
+    with pytest.raises(InputError, match="transform=laplace: Odd .* use transform=prior"):
+        Laplace(odd)
