@@ -101,11 +101,11 @@ def evaluate_baseline(
         fitted.simulator, fitted.theta, fitted.pairs, task.context_steps, settings
     )
     record: dict[str, Any] = {"fit_seconds": seconds, **fitted.details}
+    warnings: list[str] = []
     if fitted.convergence is not None:
         record["convergence"] = fitted.convergence.to_dict()
-        evaluation.metrics["warnings"] += fitted.convergence.warnings()
-    evaluation.metrics.update(baseline=record, run=info.to_dict(), notes=[])
-    return evaluation
+        warnings = fitted.convergence.warnings()
+    return evaluation.of(info, warnings=warnings, baseline=record)
 
 
 def run_info(

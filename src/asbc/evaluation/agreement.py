@@ -1,4 +1,8 @@
-"""How well an amortized posterior agrees with the exact one, driver by driver."""
+"""How well an amortized posterior agrees with the exact one, driver by driver.
+
+Two samples of the same posterior are compared by how often a classifier tells them apart (C2ST),
+by the overlap of their central intervals, and by the distance of their means.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,6 +16,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, relu
 
 from asbc.utils.random import standard_normal
 
+LEVEL = 0.9  # of the intervals whose overlap is reported
+# The classifier of C2ST.
 FOLDS = 5
 HIDDEN_PER_DIMENSION = 10
 EPOCHS = 30
@@ -87,9 +93,6 @@ def _forward(layers: list[Tensor], inputs: Tensor) -> Tensor:
     for weight, bias in zip(layers[:-2:2], layers[1:-2:2], strict=True):
         value = relu(torch.baddbmm(bias, value, weight))
     return torch.baddbmm(layers[-1], value, layers[-2]).squeeze(-1)
-
-
-LEVEL = 0.9
 
 
 def interval_overlap(first: Tensor, second: Tensor, level: float = LEVEL) -> Tensor:

@@ -1,4 +1,11 @@
-"""Checks of an amortized posterior on simulated drivers, whose parameters are known."""
+"""Is a posterior right? Checks on simulated drivers, whose parameters are known.
+
+First the checks one by one: ranks, credible regions, contraction, recovery. Their shapes are
+`truth` (driver, parameter) and `draws` (driver, draw, parameter), and they do not know how the
+draws were made, so that they serve networks, MCMC and exact posteriors. Then the test whether
+ranks are uniform: rank ECDFs with simultaneous bands (Sailynoja, Buerkner, Vehtari 2022). Last
+`check_posterior`, which runs them all for an amortized posterior.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +22,11 @@ from asbc.simulator.robust import SimulatedDrivers
 from asbc.types import Density
 from asbc.utils.random import stream, uniform
 
-LEVELS = np.linspace(0, 1, 21)
+LEVELS = np.linspace(0, 1, 21)  # of credible regions
+# One posterior that is right in all parameters passes all rank tests with this probability.
+LEVEL = 0.95
+EVALUATION_POINTS = 50  # of a rank ECDF
+PRIOR_DRAWS = 20_000
 
 
 def rank_statistics(truth: Tensor, draws: Tensor) -> Tensor:
@@ -89,12 +100,13 @@ def _correlation(first: Tensor, second: Tensor) -> NDArray[np.float64]:
     return ((first * second).sum(dim=0) / (first.norm(dim=0) * second.norm(dim=0))).numpy()
 
 
-EVALUATION_POINTS = 50
-
-
 @dataclass(frozen=True)
 class RankTest:
-    """One parameter's rank ECDF, its simultaneous band, and the test's p-value."""
+    """One parameter's rank ECDF, its simultaneous band, and the test's p-value.
+
+    The band holds the whole ECDF of uniform ranks with the given probability, so a single point
+    outside is evidence against the posterior, at the chosen level.
+    """
 
     points: NDArray[np.float64]
     ecdf: NDArray[np.float64]
@@ -170,11 +182,6 @@ def _band(
     low = allowed.argmax(axis=0)
     high = drivers - allowed[::-1].argmax(axis=0)
     return low.astype(np.float64), high.astype(np.float64)
-
-
-# One posterior that is right in all parameters passes all rank tests with this probability.
-LEVEL = 0.95
-PRIOR_DRAWS = 20_000
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from asbc.evaluation.results import PROTOCOL_TITLES
 from asbc.evaluation.scores import FURTHER, HEADLINE, SCORES, VARIABLES, Score, headline
 from asbc.reporting.text_tables import TextTable, number
 
-METRICS = tuple(headline())
 NOTE = (
     "Paper rows: highD, all windows, five seeds for ASBC. They are for reference only: other data "
     "are another task."

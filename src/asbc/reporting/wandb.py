@@ -1,4 +1,10 @@
-"""The dashboard, declared once: for W&B, as a picture, and an evaluation in its W&B run."""
+"""What W&B shows: the dashboard, and an evaluation in the W&B run of its training.
+
+The dashboard's panels are declared once, in `PANELS`. `build_workspace` makes them a W&B workspace
+(needs the extra `dashboard`), `draw_dashboard` a picture from run folders, for those without an
+account. `log_evaluation` puts an evaluation's summary, tables and figures where the panels find
+them.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,6 +23,9 @@ from asbc.evaluation.scores import HEADLINE, SCORES, named
 from asbc.reporting.collect import EvaluatedRun
 from asbc.reporting.figures.style import COLOURS, cycle, legend_below, new_figure, style
 from asbc.training.loggers import wandb_identity
+
+NAME = "ASBC"  # of the workspace
+GROUP = "method"  # config key that `announce` sets: residual and acquisition
 
 
 @dataclass(frozen=True)
@@ -123,10 +132,6 @@ def _draw_bars(ax: Axes, panel: Bars, runs: list[EvaluatedRun], i: int, count: i
     place = np.arange(len(panel.metrics)) + (i - (count - 1) / 2) * 0.8 / count
     ax.bar(place, values.mean(0), 0.8 / count, yerr=values.std(0), color=cycle(COLOURS, i))
     ax.set_xticks(np.arange(len(panel.metrics)), panel.metrics)
-
-
-NAME = "ASBC"
-GROUP = "method"  # config key that `announce` sets: residual and acquisition
 
 
 def build_workspace(entity: str, project: str) -> Any:
