@@ -18,8 +18,8 @@ from asbc.utils.files import locked, write_text
 
 log = logging.getLogger(__name__)
 
-# Settings of a study that hold several values.
-LISTS = ("seeds", "once", "only", "overrides", "train", "evaluate", "baseline", "report")
+# Commands of a study.
+COMMANDS = ("train", "evaluate", "baseline", "report")
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,8 @@ class Study:
         variants: overrides of `asbc train` by name.
         once: variants that run with the first seed only.
         baselines: overrides of `asbc baseline` by name; these run with the first seed only.
-        train, baseline, report: overrides that all calls of a command share.
-        evaluate: likewise; None if runs are only trained.
-        overrides: of every run's data and method, for `asbc train` and `asbc baseline` alike.
+        shared: overrides of all runs by command; None for `evaluate` if runs are only trained.
+        overrides: of all runs, for `asbc train` and `asbc baseline` alike.
         only: names of variants and baselines to run; None for all.
         jobs: runs at a time.
     """
@@ -62,17 +61,15 @@ class Study:
     variants: Mapping[str, Sequence[str]] = field(default_factory=dict)
     once: Sequence[str] = ()
     baselines: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    train: Sequence[str] = ()
-    evaluate: Sequence[str] | None = ()
-    baseline: Sequence[str] = ()
-    report: Sequence[str] = ()
+    shared: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
     overrides: Sequence[str] = ()
     only: Sequence[str] | None = None
     jobs: int = 2
 
     def __post_init__(self) -> None:
-        for name in LISTS:
-            value = getattr(self, name)
+        lists = {name: getattr(self, name) for name in ("seeds", "once", "only", "overrides")}
+        lists |= {f"shared.{name}": value for name, value in self.shared.items()}
+        for name, value in lists.items():
             if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
                 raise InputError(f"{name}={value}: expected a list; write {name}=[{value}]")
         if not self.seeds or not (self.variants or self.baselines):
@@ -90,6 +87,10 @@ class Study:
             raise InputError(
                 f"once={', '.join(unknown)}: no such variant; have {', '.join(self.variants)}"
             )
+        if unknown := sorted(set(self.shared) - set(COMMANDS)):
+            raise InputError(
+                f"shared.{unknown[0]}: no such command; expected {', '.join(COMMANDS)}"
+            )
         if self.jobs < 1:
             raise InputError(f"jobs={self.jobs}; expected at least 1")
 
@@ -105,11 +106,18 @@ class Study:
 
     def report_over(self, runs: Sequence[PlannedRun]) -> Step | None:
         """The report over the runs; None where they are only trained and nothing is asked for."""
-        if self.evaluate is None and not self.report:
+        if not self._evaluated and not self._shared("report"):
             return None
         folders = ",".join(quoted(run.folder) for run in runs)
         place = quoted(Path(self.output) / "report")
-        return Step("report", (f"runs=[{folders}]", f"output={place}", *self.report))
+        return Step("report", (f"runs=[{folders}]", f"output={place}", *self._shared("report")))
+
+    @property
+    def _evaluated(self) -> bool:
+        return self.shared.get("evaluate", ()) is not None
+
+    def _shared(self, command: str) -> tuple[str, ...]:
+        return tuple(self.shared.get(command) or ())
 
     def _wanted(self, name: str) -> bool:
         return self.only is None or name in self.only
@@ -118,16 +126,16 @@ class Study:
         folder = self._folder(name, seed)
         # A run that was killed goes on from its own last checkpoint.
         own = (*self.variants[name], f"seed={seed}", _into(folder), f"ckpt_path={LAST}")
-        train = Step("train", (*self.train, *self.overrides, *own))
-        if self.evaluate is None:
+        train = Step("train", (*self._shared("train"), *self.overrides, *own))
+        if not self._evaluated:
             return PlannedRun(folder, (train,))
-        evaluate = Step("evaluate", (f"run={quoted(folder)}", *self.evaluate))
+        evaluate = Step("evaluate", (f"run={quoted(folder)}", *self._shared("evaluate")))
         return PlannedRun(folder, (train, evaluate))
 
     def _baseline(self, name: str) -> PlannedRun:
         folder = self._folder(name, self.seeds[0])
         own = (*self.baselines[name], f"seed={self.seeds[0]}", _into(folder))
-        shared = (*self.baseline, *self.overrides, *(self.evaluate or ()))
+        shared = (*self._shared("baseline"), *self.overrides, *self._shared("evaluate"))
         return PlannedRun(folder, (Step("baseline", (*shared, *own)),))
 
     def _folder(self, name: str, seed: int) -> Path:

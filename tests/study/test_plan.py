@@ -31,9 +31,11 @@ def test_seeds_times_variants_then_each_baseline_once():
         variants={"a": ["residual=gaussian"], "b": ["residual=matern"]},
         baselines={"c": ["baseline=b_idm"]},
         seeds=[3, 4],
-        train=["experiment=x"],
-        evaluate=["evaluation=fast"],
-        baseline=["nuts=y"],
+        shared={
+            "train": ["experiment=x"],
+            "evaluate": ["evaluation=fast"],
+            "baseline": ["nuts=y"],
+        },
         overrides=["data=pairs"],
     ).runs()
     folders = [str(run.folder) for run in runs]
@@ -75,6 +77,8 @@ def test_only_some():
         ({"variants": {"a": []}, "seeds": []}, "at least one seed"),
         ({"seeds": 3}, r"seeds=3: expected a list; write seeds=\[3\]"),
         ({"only": "c"}, r"only=c: expected a list; write only=\[c\]"),
+        ({"shared": {"train": "a=1"}}, r"shared.train=a=1: expected a list"),
+        ({"shared": {"trian": []}}, "shared.trian: no such command; expected train, evaluate"),
         ({"jobs": 0}, "jobs=0; expected at least 1"),
     ],
 )
@@ -84,14 +88,14 @@ def test_plans_that_make_no_sense_are_refused(settings, message):
 
 
 def test_a_study_may_only_train():
-    study = make_study(variants={"a": []}, evaluate=None)
+    study = make_study(variants={"a": []}, shared={"evaluate": None})
     runs = study.runs()
     assert [step.command for step in runs[0].steps] == ["train"]
     assert study.report_over(runs) is None
 
 
 def test_the_report_is_over_all_runs():
-    study = make_study(variants={"a": []}, baselines={"b": []}, report=["design=true"])
+    study = make_study(variants={"a": []}, baselines={"b": []}, shared={"report": ["design=true"]})
     step = study.report_over(study.runs())
     assert step.command == "report"
     assert step.arguments == (
@@ -143,4 +147,6 @@ def test_the_design_study_spends_what_its_names_say():
 def test_small_and_paper_differ_by_their_size_only():
     small, paper = configured("small"), configured("paper")
     assert (small.variants, small.baselines) == (paper.variants, paper.baselines)
-    assert set(map(key_of, small.train)) - set(map(key_of, paper.train)) == {"experiment"}
+    assert set(map(key_of, small.shared["train"])) - set(map(key_of, paper.shared["train"])) == {
+        "experiment"
+    }

@@ -97,8 +97,10 @@ def test_an_interrupted_study_ends_with_the_results_of_an_undisturbed_one(
     monkeypatch.setattr("asbc.study.ThreadPoolExecutor", Serial)
     fast = ["evaluation=fast", "evaluation.horizon=20", "evaluation.samples=20"]
     settings = {
-        "train": [*tiny, "training.rounds=1"],
-        "evaluate": [*fast, "evaluation.simulated_drivers=0"],
+        "shared": {
+            "train": [*tiny, "training.rounds=1"],
+            "evaluate": [*fast, "evaluation.simulated_drivers=0"],
+        },
         "variants": {"gaussian": []},
     }
 
