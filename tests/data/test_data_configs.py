@@ -28,10 +28,10 @@ def build(group: str, overrides: list[str]) -> DataSource:
 
 @pytest.mark.parametrize("group", sorted(path.stem for path in (CONF / "data").glob("*.yaml")))
 def test_every_file_builds_a_source(group):
-    written = OmegaConf.load(CONF / "data" / f"{group}.yaml")
-    missing = [name for name in written if OmegaConf.is_missing(written, name)]
-    source = build(group, [f"data.{name}=FILE" for name in missing])
-    assert isinstance(source, DataSource)
+    section = compose(f"data/{group}").data
+    for name in [name for name in section if OmegaConf.is_missing(section, name)]:
+        section[name] = "FILE"
+    assert isinstance(build_section(section), DataSource)
 
 
 @pytest.mark.parametrize("group", GROUPS)
