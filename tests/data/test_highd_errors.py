@@ -114,6 +114,10 @@ CASES = {
         edit(TRACKS, in_frame(7, 101, "xVelocity", -10.0)),
         [TRACKS, "driving direction", "pair 7-11@0.0", "time 20"],
     ),
+    "stray speed": (
+        edit(TRACKS, in_frame(7, 101, "xVelocity", 300.0)),
+        [TRACKS, "speed is 300 at line", "pair 7-11@0.0", "time 20", "skip_defects"],
+    ),
     "truncated last line": (cut_last_line, [TRACKS, "Expected 25 columns", "line is cut"]),
     "truncated at a line": (cut_at_a_line, [TRACKS, "numFrames", "incomplete"]),
     "not UTF-8": (wrong_bytes, [TRACKS, "line 6", "UTF-8"]),
@@ -145,6 +149,7 @@ def test_folder_without_recordings(tmp_path):
         ("x", 400.0, "segments with overlapping vehicles (gap <= 0)", 4),
         ("xVelocity", -10.0, "segments with a vehicle driving backwards", 4),
         ("precedingId", 99, "segments whose leader id is unknown", 4),
+        ("xVelocity", 300.0, "segments that move as no road vehicle does", 4),
     ],
 )
 def test_skipped_defects_are_counted(column, value, reason, kept, write_highd, tmp_path):

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from asbc.data.pairs_file import PairsFile, read_pairs, validate_pairs
+from asbc.data.pairs_file import PairsFile, read_pairs, read_table
+from asbc.data.table import validate_pairs
 from asbc.errors import InputError
 
 
@@ -40,6 +41,8 @@ CASES = {
         ["leader_id changes from l0 to l9", "{7}", "own pair_id"],
     ),
     "duplicate": (put("time", 1.2), ["duplicate (pair, time)", "pair p0", "time 1.2"]),
+    "stray": (put("speed", 1e9), ["speed is 1e+09", "{7}", "pair p0", "time 1.4", "mend the row"]),
+    "milliseconds": (lambda t: t.assign(time=t["time"] * 1000), ["200 s", "divide time by 1000"]),
     "time jump": (shift_time, ["non-constant time step", "0.4 s before", "pair p1", "time 10.4"]),
 }
 
@@ -77,19 +80,19 @@ def test_damaged_csv_files_are_named(make_table, tmp_path):
     for message, content in damaged.items():
         path.write_bytes(content)
         with pytest.raises(InputError, match=message) as error:
-            read_pairs(path)
+            read_table(path)
         assert str(path) in str(error.value)
 
 
 def test_wrong_paths(tmp_path):
     with pytest.raises(InputError, match="no such file.*data.path"):
-        read_pairs(tmp_path / "absent.csv")
+        read_table(tmp_path / "absent.csv")
     (tmp_path / "pairs.xlsx").touch()
     with pytest.raises(InputError, match="unknown ending.*.csv or .parquet"):
-        read_pairs(tmp_path / "pairs.xlsx")
+        read_table(tmp_path / "pairs.xlsx")
     (tmp_path / "pairs.parquet").write_text("not a parquet file")
     with pytest.raises(InputError, match="not a readable Parquet"):
-        read_pairs(tmp_path / "pairs.parquet")
+        read_table(tmp_path / "pairs.parquet")
 
 
 def test_format_and_row_order_do_not_matter(make_table, tmp_path, same_pairs):
@@ -152,6 +155,16 @@ def test_validation_leaves_its_input_alone(make_table):
     before = table.copy()
     validate_pairs(table, "test")
     pd.testing.assert_frame_equal(table, before)
+
+
+def test_tables_and_files_give_the_same_pairs(make_table, tmp_path, same_pairs):
+    table = make_table(samples=30)
+    table.to_csv(tmp_path / "p.csv", index=False)
+    same_pairs(read_pairs(table), read_pairs(tmp_path / "p.csv"))
+    with pytest.raises(InputError, match="a table in memory: speed is 1e.09 at row 7 .*pair p0"):
+        read_pairs(put("speed", 1e9)(table))
+    with pytest.raises(InputError, match="a table in memory: no rows"):
+        read_pairs(table[:0])
 
 
 def test_real_ngsim_pairs_load_and_split():

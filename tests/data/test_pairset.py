@@ -9,14 +9,14 @@ import torch
 
 from asbc.data.pairs import Pairs
 from asbc.data.source import split_by_follower
-from asbc.data.table import validate_pairs
+from asbc.data.table import check_format
 from asbc.data.windows import evaluation_windows, gather, leader_windows
 from asbc.errors import InputError
 
 
 @pytest.fixture
 def pairs(make_table) -> Pairs:
-    """Seven pairs of different lengths; pairs 0 and 1 share a follower."""
+    """Seven pairs of different lengths; pairs 0 and 1 share a follower. They only look driven."""
     parts = [
         make_table(pairs=1, samples=60 + 37 * i).assign(
             pair_id=f"p{i}", follower_id=f"f{max(i, 1)}"
@@ -26,7 +26,7 @@ def pairs(make_table) -> Pairs:
     table = pd.concat(parts, ignore_index=True)
     table["gap"] = 5.0 + np.arange(len(table))  # every row is recognisable
     table["leader_speed"] = 1.0 + np.arange(len(table)) / 1000
-    return Pairs.from_table(validate_pairs(table, "test"), 0.2)
+    return Pairs.from_table(check_format(table, "test"), 0.2)
 
 
 def test_acceleration_is_the_forward_difference(pairs):
@@ -39,7 +39,7 @@ def test_acceleration_is_the_forward_difference(pairs):
 
 def test_given_acceleration_is_kept(make_table):
     table = make_table(acceleration=0.25)
-    pairs = Pairs.from_table(validate_pairs(table, "test"), 0.2)
+    pairs = Pairs.from_table(check_format(table, "test"), 0.2)
     assert (pairs.acceleration == 0.25).all()
 
 
@@ -113,7 +113,7 @@ def test_split_keeps_followers_together_and_ignores_order(make_table):
     second = make_table(pairs=40, samples=5)
     second["pair_id"] += "-again"
     table = pd.concat([make_table(pairs=100, samples=5), second])
-    pairs = Pairs.from_table(validate_pairs(table, "test"), 0.2)
+    pairs = Pairs.from_table(check_format(table, "test"), 0.2)
     parts = split_by_follower(pairs, (0.6, 0.1, 0.3), seed=0)
     drivers = [set(part.follower) for part in parts]
     assert [len(d) for d in drivers] == [60, 10, 30]
@@ -127,7 +127,7 @@ def test_split_keeps_followers_together_and_ignores_order(make_table):
 
 
 def test_too_few_followers_for_a_split(make_table):
-    pairs = Pairs.from_table(validate_pairs(make_table(pairs=4, samples=5), "test"), 0.2)
+    pairs = Pairs.from_table(check_format(make_table(pairs=4, samples=5), "test"), 0.2)
     with pytest.raises(InputError, match="4 followers .4 pairs. are too few.*validation: 0"):
         split_by_follower(pairs, (0.6, 0.1, 0.3), seed=0)
 

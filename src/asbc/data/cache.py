@@ -17,7 +17,7 @@ from asbc.data.source import Loaded
 log = logging.getLogger(__name__)
 
 # Raise when a loader starts to give other results for the same files and settings.
-FORMAT = 1
+FORMAT = 2
 
 
 def cached_table(

@@ -51,7 +51,9 @@ def read_csv_columns(path: Path, columns: Mapping[str, pa.DataType]) -> pd.DataF
     except pa.ArrowInvalid as error:
         raise InputError(f"{path}: {_explain(str(error), found)}") from error
     if table.empty:
-        raise InputError(f"{path}: no data rows below the header; the file is empty or cut")
+        raise InputError(
+            f"{path}: no data rows below the header; the file is empty or cut, write it again"
+        )
     table.index = pd.RangeIndex(2, len(table) + 2, name="line")
     return table
 

@@ -1,4 +1,8 @@
-"""The drivers of a data source; one that cannot be read is named, and skipped if so wanted."""
+"""Pairs that a user has as a table: `data=pairs data.path=FILE`, a DataFrame, or pairs in memory.
+
+Also what calibration reads: the drivers of a source, in which one that cannot be read is named,
+and skipped if so wanted.
+"""
 
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -11,10 +15,59 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asbc.data.columns import header, read_csv_columns
-from asbc.data.pairs import Pairs
+from asbc.data.pairs import Pairs, pair_starts
 from asbc.data.source import DataSource, Loaded, decimate
-from asbc.data.table import ID_COLUMNS, NUMERIC_COLUMNS, OPTIONAL_COLUMNS, validate_pairs
+from asbc.data.table import (
+    ID_COLUMNS,
+    NUMERIC_COLUMNS,
+    OPTIONAL_COLUMNS,
+    TableError,
+    check_format,
+    motion_defects,
+    validate_pairs,
+)
 from asbc.errors import InputError
+
+
+def read_pairs(data: pd.DataFrame | str | Path, dt: float = 0.2, min_duration: float = 0) -> Pairs:
+    """Leader-follower pairs from a table, or from a CSV or Parquet file of one.
+
+    Args:
+        data: one row per time step; columns and units are those of `asbc.data.table`.
+        dt: time step of the result (s); finer data are decimated by a whole factor.
+        min_duration: shortest pair kept (s).
+
+    Example:
+        >>> table = pd.DataFrame({
+        ...     "recording": "r", "pair_id": 7, "follower_id": 7, "time": [0.0, 0.2, 0.4],
+        ...     "gap": [20.0, 20.0, 20.0], "speed": 10.0, "leader_speed": 10.0})
+        >>> read_pairs(table).pair_id
+        ('r/7',)
+    """
+    return as_source(data, dt, context_steps=2, min_duration=min_duration).pairs()
+
+
+def as_source(
+    data: pd.DataFrame | str | Path | Pairs,
+    dt: float,
+    context_steps: int,
+    min_duration: float | None = None,
+) -> DataSource:
+    """A table, the file of one, or pairs, as a data source.
+
+    Args:
+        data: what there is.
+        dt: time step (s); finer data are decimated.
+        context_steps: samples that every pair must have.
+        min_duration: shortest pair used (s); None: as long as the context.
+    """
+    shortest = context_steps * dt if min_duration is None else min_duration
+    settings: dict[str, Any] = {"dt": dt, "context_steps": context_steps, "min_duration": shortest}
+    if isinstance(data, Pairs):
+        return GivenPairs(given=data, **settings)
+    if isinstance(data, pd.DataFrame):
+        return PairsFrame(frame=data, **settings)
+    return PairsFile(path=str(data), **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,141 +82,6 @@ class PairsFile(DataSource):
 
     def load(self) -> Loaded:
         return Loaded(read_table(self.path), {})
-
-
-def read_table(path: str | Path) -> pd.DataFrame:
-    """Read and validate a pairs table; the ending says whether it is CSV or Parquet."""
-    path = Path(path)
-    source = f"pairs: {path}"
-    if not path.is_file():
-        raise InputError(f"{source}: no such file; give data.path=FILE.csv or FILE.parquet")
-    if path.suffix.lower() in (".parquet", ".pq"):
-        table = _read_parquet(path, source)
-    elif path.suffix.lower() == ".csv":
-        table = _read_csv(path)
-    else:
-        raise InputError(f"{source}: unknown ending {path.suffix!r}; expected .csv or .parquet")
-    return validate_pairs(table, source)
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    # Ids stay text: "007" is not 7, and a column of numbers may hold one id with a letter.
-    types = {name: pa.string() for name in (*ID_COLUMNS, "follower_class", "leader_id")}
-    types |= {name: pa.float64() for name in (*NUMERIC_COLUMNS, "acceleration")}
-    found = header(path)
-    wanted = [name for name in types if name in found or name not in OPTIONAL_COLUMNS]
-    return read_csv_columns(path, {name: types[name] for name in wanted})
-
-
-def _read_parquet(path: Path, source: str) -> pd.DataFrame:
-    try:
-        found = pq.read_schema(path).names
-        known = (*ID_COLUMNS, *NUMERIC_COLUMNS, *OPTIONAL_COLUMNS)
-        return pd.read_parquet(path, columns=[name for name in known if name in found])
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{source}: not a readable Parquet file ({error})") from error
-
-
-class Drivers(NamedTuple):
-    """What there is to calibrate."""
-
-    pairs: Pairs
-    skipped: dict[str, str]  # reason by driver
-    drops: dict[str, int]  # what the source left out on purpose, by reason
-
-
-def load_drivers(source: DataSource, on_error: str) -> Drivers:
-    """Read a source; a pairs file with bad drivers is searched for them.
-
-    Args:
-        source: the data. Recordings (highD, NGSIM) are read as a whole: their errors always stop.
-        on_error: "stop" raises with the first bad driver's name, "skip" leaves them out.
-    """
-    try:
-        return Drivers(source.pairs(), {}, source.drops)
-    except InputError as error:
-        if not isinstance(source, PairsFile):
-            raise
-        usable = UsablePairs.of(source)
-        try:
-            bad = usable.bad
-        except (OSError, ValueError):
-            raise error from None  # nothing that concerns a single driver
-        if not bad or (on_error == "skip" and not usable.any_sound):
-            raise
-        if on_error == "stop":
-            name, reason = next(iter(bad.items()))
-            raise InputError(f"driver {name}: {reason}, or set on_error=skip") from error
-        return Drivers(usable.pairs(), bad, usable.drops)
-
-
-@dataclass(frozen=True, kw_only=True)
-class UsablePairs(PairsFile):
-    """The pairs of a file that are sound, whatever is wrong with others.
-
-    The table is validated in halves until every defect is down to one pair: the work grows with
-    the number of bad pairs, not with that of all pairs.
-    """
-
-    @classmethod
-    def of(cls, source: PairsFile) -> "UsablePairs":
-        """The same file with the same settings."""
-        return cls(**{f.name: getattr(source, f.name) for f in fields(source)})
-
-    def load(self) -> Loaded:
-        """The sound pairs."""
-        table, _ = self._divided
-        return Loaded(table, {})
-
-    @property
-    def bad(self) -> dict[str, str]:
-        """What is wrong with each of the other pairs."""
-        return self._divided[1]
-
-    @property
-    def any_sound(self) -> bool:
-        """Whether a single pair can be used."""
-        return not self._divided[0].empty
-
-    @cached_property
-    def _divided(self) -> tuple[pd.DataFrame, dict[str, str]]:
-        table = _read_anything(Path(self.path))
-        keys = table[["recording", "pair_id"]].astype(str).agg("/".join, axis=1)
-        code, names = pd.factorize(keys)
-        order = np.argsort(code, kind="stable")
-        table, starts = table.iloc[order], np.searchsorted(code[order], np.arange(len(names) + 1))
-        sound: list[pd.DataFrame] = []
-        bad: dict[str, str] = {}
-        ranges = [(0, len(names))]
-        while ranges:
-            first, last = ranges.pop()
-            part = table.iloc[starts[first] : starts[last]]
-            try:
-                valid = validate_pairs(part, self.description)
-                decimate(valid, self.dt, self.description)
-                sound.append(valid)
-            except InputError as error:
-                middle = (first + last) // 2
-                if last - first == 1:
-                    bad[str(names[first])] = str(error)
-                else:
-                    ranges += [(middle, last), (first, middle)]
-        if not sound:
-            return table.iloc[:0], bad
-        joined = pd.concat(sound, ignore_index=True)
-        return validate_pairs(joined, self.description), bad
-
-
-def _read_anything(path: Path) -> pd.DataFrame:
-    """The table as text or as it is stored, so that one bad cell does not hide the others."""
-    if path.suffix.lower() == ".csv":
-        table = pd.read_csv(path, dtype=str)
-        table.index = pd.RangeIndex(2, len(table) + 2, name="line")
-    else:
-        table = pd.read_parquet(path)
-    if not {*ID_COLUMNS, *NUMERIC_COLUMNS} <= set(table):
-        raise ValueError("columns are missing, which no single driver can be blamed for")
-    return table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,42 +125,155 @@ class GivenPairs(DataSource):
         return self.given
 
 
-def as_source(
-    data: pd.DataFrame | str | Path | Pairs,
-    dt: float,
-    context_steps: int,
-    min_duration: float | None = None,
-) -> DataSource:
-    """A table, the file of one, or pairs, as a data source.
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Read and validate a pairs table; the ending says whether it is CSV or Parquet."""
+    path = Path(path)
+    source = f"pairs: {path}"
+    if not path.is_file():
+        raise InputError(f"{source}: no such file; give data.path=FILE.csv or FILE.parquet")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        table = _read_parquet(path, source)
+    elif path.suffix.lower() == ".csv":
+        table = _read_csv(path)
+    else:
+        raise InputError(f"{source}: unknown ending {path.suffix!r}; expected .csv or .parquet")
+    return validate_pairs(table, source)
+
+
+class Drivers(NamedTuple):
+    """What there is to calibrate."""
+
+    pairs: Pairs
+    skipped: dict[str, str]  # reason by driver
+    drops: dict[str, int]  # what the source left out on purpose, by reason
+
+
+def load_drivers(source: DataSource, on_error: str) -> Drivers:
+    """Read a source; a pairs file with bad drivers is searched for them.
 
     Args:
-        data: what there is.
-        dt: time step (s); finer data are decimated.
-        context_steps: samples that every pair must have.
-        min_duration: shortest pair used (s); None: as long as the context.
+        source: the data. Recordings (highD, NGSIM) are read as a whole: their errors always stop.
+        on_error: "stop" raises with the first bad driver's name, "skip" leaves them out.
     """
-    shortest = context_steps * dt if min_duration is None else min_duration
-    settings: dict[str, Any] = {"dt": dt, "context_steps": context_steps, "min_duration": shortest}
-    if isinstance(data, Pairs):
-        return GivenPairs(given=data, **settings)
-    if isinstance(data, pd.DataFrame):
-        return PairsFrame(frame=data, **settings)
-    return PairsFile(path=str(data), **settings)
+    try:
+        return Drivers(source.pairs(), {}, source.drops)
+    except InputError as error:
+        if not isinstance(source, PairsFile) or isinstance(error, TableError):
+            raise
+        usable = UsablePairs.of(source)
+        try:
+            bad = usable.bad
+        except TableError:
+            raise
+        except (OSError, ValueError):
+            raise error from None  # nothing that concerns a single driver
+        if not bad or (on_error == "skip" and not usable.any_sound):
+            raise
+        if on_error == "stop":
+            name, reason = next(iter(bad.items()))
+            raise InputError(f"driver {name}: {reason}, or set on_error=skip") from error
+        return Drivers(usable.pairs(), bad, usable.drops)
 
 
-def read_pairs(data: pd.DataFrame | str | Path, dt: float = 0.2, min_duration: float = 0) -> Pairs:
-    """Leader-follower pairs from a table, or from a CSV or Parquet file of one.
+@dataclass(frozen=True, kw_only=True)
+class UsablePairs(PairsFile):
+    """The pairs of a file that are sound, whatever is wrong with others.
 
-    Args:
-        data: one row per time step; columns and units are those of `asbc.data.table`.
-        dt: time step of the result (s); finer data are decimated by a whole factor.
-        min_duration: shortest pair kept (s).
-
-    Example:
-        >>> table = pd.DataFrame({
-        ...     "recording": "r", "pair_id": 7, "follower_id": 7, "time": [0.0, 0.2, 0.4],
-        ...     "gap": [20.0, 20.0, 20.0], "speed": 10.0, "leader_speed": 10.0})
-        >>> read_pairs(table).pair_id
-        ('r/7',)
+    The format is checked in halves until every defect is down to one pair: the work grows with
+    the number of bad pairs, not with that of all pairs. Motion is then checked at once, as a
+    wrong unit shows in all pairs together.
     """
-    return as_source(data, dt, context_steps=2, min_duration=min_duration).pairs()
+
+    @classmethod
+    def of(cls, source: PairsFile) -> "UsablePairs":
+        """The same file with the same settings."""
+        return cls(**{f.name: getattr(source, f.name) for f in fields(source)})
+
+    def load(self) -> Loaded:
+        """The sound pairs."""
+        table, _ = self._divided
+        return Loaded(table, {})
+
+    @property
+    def bad(self) -> dict[str, str]:
+        """What is wrong with each of the other pairs."""
+        return self._divided[1]
+
+    @property
+    def any_sound(self) -> bool:
+        """Whether a single pair can be used."""
+        return not self._divided[0].empty
+
+    @cached_property
+    def _divided(self) -> tuple[pd.DataFrame, dict[str, str]]:
+        readable, bad = self._readable()
+        if readable.empty:
+            return readable, bad
+        starts = pair_starts(readable)
+        names = (readable["recording"] + "/" + readable["pair_id"]).iloc[starts].tolist()
+        sound = np.ones(len(names), dtype=bool)
+        for row, message in motion_defects(readable, self.description):
+            if row is None:
+                raise TableError(message)
+            pair = int(np.searchsorted(starts, row, side="right")) - 1
+            sound[pair] = False
+            bad.setdefault(names[pair], message)
+        rows = np.repeat(sound, np.diff(np.append(starts, len(readable))))
+        return readable[rows].reset_index(drop=True), bad
+
+    def _readable(self) -> tuple[pd.DataFrame, dict[str, str]]:
+        """The pairs whose format is right, and what is wrong with that of the others."""
+        table = _read_anything(Path(self.path))
+        keys = table[["recording", "pair_id"]].astype(str).agg("/".join, axis=1)
+        code, names = pd.factorize(keys)
+        order = np.argsort(code, kind="stable")
+        table, starts = table.iloc[order], np.searchsorted(code[order], np.arange(len(names) + 1))
+        right: list[pd.DataFrame] = []
+        bad: dict[str, str] = {}
+        ranges = [(0, len(names))]
+        while ranges:
+            first, last = ranges.pop()
+            part = table.iloc[starts[first] : starts[last]]
+            try:
+                checked = check_format(part, self.description)
+                decimate(checked, self.dt, self.description)
+                right.append(checked)
+            except InputError as error:
+                middle = (first + last) // 2
+                if last - first == 1:
+                    bad[str(names[first])] = str(error)
+                else:
+                    ranges += [(middle, last), (first, middle)]
+        if not right:
+            return table.iloc[:0], bad
+        return check_format(pd.concat(right), self.description), bad
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    # Ids stay text: "007" is not 7, and a column of numbers may hold one id with a letter.
+    types = {name: pa.string() for name in (*ID_COLUMNS, "follower_class", "leader_id")}
+    types |= {name: pa.float64() for name in (*NUMERIC_COLUMNS, "acceleration")}
+    found = header(path)
+    wanted = [name for name in types if name in found or name not in OPTIONAL_COLUMNS]
+    return read_csv_columns(path, {name: types[name] for name in wanted})
+
+
+def _read_parquet(path: Path, source: str) -> pd.DataFrame:
+    try:
+        found = pq.read_schema(path).names
+        known = (*ID_COLUMNS, *NUMERIC_COLUMNS, *OPTIONAL_COLUMNS)
+        return pd.read_parquet(path, columns=[name for name in known if name in found])
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{source}: not a readable Parquet file ({error})") from error
+
+
+def _read_anything(path: Path) -> pd.DataFrame:
+    """The table as text or as it is stored, so that one bad cell does not hide the others."""
+    if path.suffix.lower() == ".csv":
+        table = pd.read_csv(path, dtype=str)
+        table.index = pd.RangeIndex(2, len(table) + 2, name="line")
+    else:
+        table = pd.read_parquet(path)
+    if table.empty or not {*ID_COLUMNS, *NUMERIC_COLUMNS} <= set(table):
+        raise ValueError("rows or columns are missing: no single driver can be blamed for that")
+    return table

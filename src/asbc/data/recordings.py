@@ -1,4 +1,7 @@
-"""Smoothing of recorded positions, on request."""
+"""From a recording of vehicles to pairs: who follows whom, cut into segments and checked.
+
+highD and NGSIM share this: their readers give `Following`, with positions smoothed on request.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +11,7 @@ import pandas as pd
 from scipy.signal import savgol_filter
 
 from asbc.data.source import Loaded, count_drops, min_samples, short_reason, whole_factor
-from asbc.data.table import describe_row, validate_pairs
+from asbc.data.table import describe_row, motion_defects, validate_pairs
 from asbc.errors import InputError
 
 # Tracking noise at standstill; anything faster backwards is a wrong sign or a wrong track.
@@ -19,6 +22,7 @@ _REASONS = {
     HIDDEN: "segments whose leader is out of view",
     UNKNOWN: "segments whose leader id is unknown",
 }
+SMOOTHING_ORDER = 3  # of the polynomials fitted to positions
 _SKIP = "or set data.skip_defects=true to leave such segments out"
 
 
@@ -86,6 +90,36 @@ def combine(parts: Sequence[Loaded], source: str) -> Loaded:
     return Loaded(validate_pairs(pd.concat(tables, ignore_index=True), source), drops)
 
 
+def savitzky_golay(data: Following, seconds: float) -> Following:
+    """Positions fitted by cubics in a moving window; speed and acceleration are their derivatives.
+
+    This keeps the three signals consistent, which the raw ones are not. Each unbroken track is
+    filtered on its own; one shorter than the window stays as recorded.
+    """
+    window = 2 * int(seconds * data.frame_rate / 2) + 1
+    if window <= SMOOTHING_ORDER + 1:
+        raise InputError(
+            f"data.smoothing={seconds:g} s is {window} samples; expected at least "
+            f"{(SMOOTHING_ORDER + 2) / data.frame_rate:g} s, or null for none"
+        )
+    data = data.sort()
+    breaks = (np.diff(data.vehicle) != 0) | (np.diff(data.frame) != 1)
+    bounds = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(data.frame)]])
+    front, speed, acceleration = data.front.copy(), data.speed.copy(), data.acceleration.copy()
+    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        if stop - start < window:
+            continue
+        for target, derivative in ((front, 0), (speed, 1), (acceleration, 2)):
+            target[start:stop] = savgol_filter(
+                data.front[start:stop],
+                window,
+                SMOOTHING_ORDER,
+                deriv=derivative,
+                delta=1 / data.frame_rate,
+            )
+    return replace(data, front=front, speed=speed, acceleration=acceleration)
+
+
 def _frame_step(data: Following) -> int:
     """Frames between consecutive rows of a vehicle; more than 1 in a thinned-out file."""
     same = np.diff(data.vehicle) == 0
@@ -147,7 +181,7 @@ def _table(
 def _mend(
     table: pd.DataFrame, source: str, skip_defects: bool
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Standstill noise set to 0; overlaps and backward motion refused, or skipped and counted."""
+    """Standstill noise set to 0; impossible motion refused, or skipped and counted."""
     backward = (table[["speed", "leader_speed"]] < -BACKWARD_NOISE).any(axis=1)
     defects = {
         "segments with overlapping vehicles (gap <= 0)": (
@@ -172,33 +206,19 @@ def _mend(
     speed, leader_speed = table["speed"], table["leader_speed"]
     noise = int((speed < 0).sum()) + int((leader_speed < 0).sum())
     counts["speed samples slightly below 0 set to 0"] = noise
-    return table.assign(speed=speed.clip(lower=0), leader_speed=leader_speed.clip(lower=0)), counts
+    table = table.assign(speed=speed.clip(lower=0), leader_speed=leader_speed.clip(lower=0))
+    jumping = _jumping(table, source, skip_defects)
+    counts["segments that move as no road vehicle does"] = len(jumping)
+    return table[~table["pair_id"].isin(jumping)], counts
 
 
-ORDER = 3
-
-
-def savitzky_golay(data: Following, seconds: float) -> Following:
-    """Positions fitted by cubics in a moving window; speed and acceleration are their derivatives.
-
-    This keeps the three signals consistent, which the raw ones are not. Each unbroken track is
-    filtered on its own; one shorter than the window stays as recorded.
-    """
-    window = 2 * int(seconds * data.frame_rate / 2) + 1
-    if window <= ORDER + 1:
-        raise InputError(
-            f"data.smoothing={seconds:g} s is {window} samples; expected at least "
-            f"{(ORDER + 2) / data.frame_rate:g} s, or null for none"
-        )
-    data = data.sort()
-    breaks = (np.diff(data.vehicle) != 0) | (np.diff(data.frame) != 1)
-    bounds = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(data.frame)]])
-    front, speed, acceleration = data.front.copy(), data.speed.copy(), data.acceleration.copy()
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-        if stop - start < window:
-            continue
-        for target, derivative in ((front, 0), (speed, 1), (acceleration, 2)):
-            target[start:stop] = savgol_filter(
-                data.front[start:stop], window, ORDER, deriv=derivative, delta=1 / data.frame_rate
-            )
-    return replace(data, front=front, speed=speed, acceleration=acceleration)
+def _jumping(table: pd.DataFrame, source: str, skip_defects: bool) -> set[str]:
+    """The pairs to leave out for their motion; a wrong unit is refused whatever is wanted."""
+    jumping = set()
+    for row, message in motion_defects(table, source) if len(table) else ():
+        if row is None:
+            raise InputError(message)
+        if not skip_defects:
+            raise InputError(f"{message}, {_SKIP}")
+        jumping.add(table["pair_id"].iloc[row])
+    return jumping

@@ -1,4 +1,8 @@
-"""A data source: where pairs come from, and the steps every source shares."""
+"""A data source: where pairs come from, and the steps every source shares.
+
+Those steps are here too: decimation to one time step, dropping of short pairs, and the split into
+training, validation and test followers.
+"""
 
 from __future__ import annotations
 
@@ -18,130 +22,9 @@ from asbc.data.table import TIME_TOLERANCE, time_steps
 from asbc.errors import InputError
 from asbc.utils.random import stream
 
-
-def decimate(table: pd.DataFrame, dt: float, source: str) -> pd.DataFrame:
-    """Every k-th row of each pair, counted from its first, where k is `dt` over its time step."""
-    starts, steps = time_steps(table)
-    steps = np.where(np.isfinite(steps), steps, dt)  # a one-row pair is too short to keep anyway
-    misfits = np.flatnonzero(~_divides(steps, dt))
-    if len(misfits):
-        row = table.iloc[starts[misfits[0]]]
-        where = f"{source}: recording {row['recording']}, pair {row['pair_id']}"
-        raise _misfit(dt, float(steps[misfits[0]]), where)
-    factors = np.round(dt / steps).astype(np.int64)
-    lengths = np.diff(np.append(starts, len(table)))
-    position = np.arange(len(table)) - np.repeat(starts, lengths)
-    return table[position % np.repeat(factors, lengths) == 0].reset_index(drop=True)
-
-
-def whole_factor(dt: float, step: float, where: str) -> int:
-    """How many recorded steps make one `dt`; an error when that is not a whole number.
-
-    Example:
-        >>> whole_factor(0.2, 0.04, "recording 01")
-        5
-    """
-    if not _divides(np.float64(step), dt):
-        raise _misfit(dt, step, where)
-    return round(dt / step)
-
-
-def drop_short(
-    table: pd.DataFrame, dt: float, min_duration: float
-) -> tuple[pd.DataFrame, dict[str, int]]:
-    """The pairs that last at least `min_duration` seconds, and how many were dropped.
-
-    A pair of n samples lasts n * dt: each sample stands for one step.
-    """
-    starts, _ = time_steps(table)
-    lengths = np.diff(np.append(starts, len(table)))
-    short = lengths < min_samples(dt, min_duration)
-    kept = table[np.repeat(~short, lengths)].reset_index(drop=True)
-    return kept, count_drops({short_reason(min_duration): int(short.sum())})
-
-
-def min_samples(dt: float, min_duration: float) -> int:
-    """Samples a pair needs to last `min_duration` seconds.
-
-    Example:
-        >>> min_samples(0.2, 40.0)
-        200
-    """
-    return max(2, int(np.ceil(min_duration / dt - 1e-6)))
-
-
-def short_reason(min_duration: float) -> str:
-    """The label under which too short segments are counted."""
-    return f"segments shorter than {min_duration:g} s"
-
-
-def count_drops(*counts: dict[str, int]) -> dict[str, int]:
-    """Sum of counts by reason, without zeros."""
-    total: dict[str, int] = {}
-    for part in counts:
-        for reason, number in part.items():
-            total[reason] = total.get(reason, 0) + number
-    return {reason: number for reason, number in total.items() if number}
-
-
-def _divides(step: np.ndarray | np.float64, dt: float) -> np.ndarray:
-    factor = np.round(dt / step)
-    return (factor >= 1) & (np.abs(factor * step - dt) <= TIME_TOLERANCE * step)
-
-
-def _misfit(dt: float, step: float, where: str) -> InputError:
-    return InputError(
-        f"{where}: the recorded time step is {step:g} s, which does not divide "
-        f"data.dt={dt:g} s; set data.dt to a whole multiple of {step:g}"
-    )
-
+log = logging.getLogger(__name__)
 
 SPLIT_NAMES = ("train", "validation", "test")
-
-
-def split_by_follower(
-    pairs: Pairs, fractions: Sequence[float], seed: int
-) -> tuple[Pairs, Pairs, Pairs]:
-    """Divide followers by `fractions`; a follower's pairs stay together.
-
-    The division depends on the set of follower keys and the seed only, not on the order of pairs.
-    """
-    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise InputError(
-            f"data.split={list(fractions)}; expected three positive fractions that sum to 1"
-        )
-    followers = sorted(set(pairs.follower))
-    sizes = split_sizes(len(followers), fractions)
-    if min(sizes) < 1:
-        counted = ", ".join(f"{n}: {s}" for n, s in zip(SPLIT_NAMES, sizes, strict=True))
-        raise InputError(
-            f"{len(followers)} followers ({len(pairs)} pairs) are too few for "
-            f"data.split={list(fractions)} ({counted}); add data, lower data.min_duration or "
-            "change data.split"
-        )
-    order = stream(seed, "split").permutation(len(followers))
-    part = np.empty(len(followers), dtype=np.int64)
-    part[order] = np.repeat(np.arange(3), sizes)
-    part_of = dict(zip(followers, part.tolist(), strict=True))
-    member = np.array([part_of[follower] for follower in pairs.follower])
-    train, validation, test = (pairs.select(np.flatnonzero(member == p)) for p in range(3))
-    return train, validation, test
-
-
-def split_sizes(count: int, fractions: Sequence[float]) -> tuple[int, int, int]:
-    """Followers per split: validation and test rounded to nearest, training takes the rest.
-
-    Example:
-        >>> split_sizes(200, (0.6, 0.1, 0.3))
-        (120, 20, 60)
-        >>> split_sizes(3, (0.6, 0.1, 0.3))
-        (2, 0, 1)
-    """
-    validation, test = (int(count * fraction + 0.5) for fraction in fractions[1:])
-    return count - validation - test, validation, test
-
-
-log = logging.getLogger(__name__)
 
 
 class Loaded(NamedTuple):
@@ -257,3 +140,122 @@ def pairs_of_split(source: DataSource, split: str) -> tuple[Pairs, DataSummary]:
         return pairs, summarise(source.description, pairs, {}, source.drops)
     splits = source.splits()
     return getattr(splits, split), splits.summary
+
+
+def split_by_follower(
+    pairs: Pairs, fractions: Sequence[float], seed: int
+) -> tuple[Pairs, Pairs, Pairs]:
+    """Divide followers by `fractions`; a follower's pairs stay together.
+
+    The division depends on the set of follower keys and the seed only, not on the order of pairs.
+    """
+    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise InputError(
+            f"data.split={list(fractions)}; expected three positive fractions that sum to 1"
+        )
+    followers = sorted(set(pairs.follower))
+    sizes = split_sizes(len(followers), fractions)
+    if min(sizes) < 1:
+        counted = ", ".join(f"{n}: {s}" for n, s in zip(SPLIT_NAMES, sizes, strict=True))
+        raise InputError(
+            f"{len(followers)} followers ({len(pairs)} pairs) are too few for "
+            f"data.split={list(fractions)} ({counted}); add data, lower data.min_duration or "
+            "change data.split"
+        )
+    order = stream(seed, "split").permutation(len(followers))
+    part = np.empty(len(followers), dtype=np.int64)
+    part[order] = np.repeat(np.arange(3), sizes)
+    part_of = dict(zip(followers, part.tolist(), strict=True))
+    member = np.array([part_of[follower] for follower in pairs.follower])
+    train, validation, test = (pairs.select(np.flatnonzero(member == p)) for p in range(3))
+    return train, validation, test
+
+
+def split_sizes(count: int, fractions: Sequence[float]) -> tuple[int, int, int]:
+    """Followers per split: validation and test rounded to nearest, training takes the rest.
+
+    Example:
+        >>> split_sizes(200, (0.6, 0.1, 0.3))
+        (120, 20, 60)
+        >>> split_sizes(3, (0.6, 0.1, 0.3))
+        (2, 0, 1)
+    """
+    validation, test = (int(count * fraction + 0.5) for fraction in fractions[1:])
+    return count - validation - test, validation, test
+
+
+def decimate(table: pd.DataFrame, dt: float, source: str) -> pd.DataFrame:
+    """Every k-th row of each pair, counted from its first, where k is `dt` over its time step."""
+    starts, steps = time_steps(table)
+    steps = np.where(np.isfinite(steps), steps, dt)  # a one-row pair is too short to keep anyway
+    misfits = np.flatnonzero(~_divides(steps, dt))
+    if len(misfits):
+        row = table.iloc[starts[misfits[0]]]
+        where = f"{source}: recording {row['recording']}, pair {row['pair_id']}"
+        raise _misfit(dt, float(steps[misfits[0]]), where)
+    factors = np.round(dt / steps).astype(np.int64)
+    lengths = np.diff(np.append(starts, len(table)))
+    position = np.arange(len(table)) - np.repeat(starts, lengths)
+    return table[position % np.repeat(factors, lengths) == 0].reset_index(drop=True)
+
+
+def whole_factor(dt: float, step: float, where: str) -> int:
+    """How many recorded steps make one `dt`; an error when that is not a whole number.
+
+    Example:
+        >>> whole_factor(0.2, 0.04, "recording 01")
+        5
+    """
+    if not _divides(np.float64(step), dt):
+        raise _misfit(dt, step, where)
+    return round(dt / step)
+
+
+def drop_short(
+    table: pd.DataFrame, dt: float, min_duration: float
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """The pairs that last at least `min_duration` seconds, and how many were dropped.
+
+    A pair of n samples lasts n * dt: each sample stands for one step.
+    """
+    starts, _ = time_steps(table)
+    lengths = np.diff(np.append(starts, len(table)))
+    short = lengths < min_samples(dt, min_duration)
+    kept = table[np.repeat(~short, lengths)].reset_index(drop=True)
+    return kept, count_drops({short_reason(min_duration): int(short.sum())})
+
+
+def min_samples(dt: float, min_duration: float) -> int:
+    """Samples a pair needs to last `min_duration` seconds.
+
+    Example:
+        >>> min_samples(0.2, 40.0)
+        200
+    """
+    return max(2, int(np.ceil(min_duration / dt - 1e-6)))
+
+
+def short_reason(min_duration: float) -> str:
+    """The label under which too short segments are counted."""
+    return f"segments shorter than {min_duration:g} s"
+
+
+def count_drops(*counts: dict[str, int]) -> dict[str, int]:
+    """Sum of counts by reason, without zeros."""
+    total: dict[str, int] = {}
+    for part in counts:
+        for reason, number in part.items():
+            total[reason] = total.get(reason, 0) + number
+    return {reason: number for reason, number in total.items() if number}
+
+
+def _divides(step: np.ndarray | np.float64, dt: float) -> np.ndarray:
+    factor = np.round(dt / step)
+    return (factor >= 1) & (np.abs(factor * step - dt) <= TIME_TOLERANCE * step)
+
+
+def _misfit(dt: float, step: float, where: str) -> InputError:
+    return InputError(
+        f"{where}: the recorded time step is {step:g} s, which does not divide "
+        f"data.dt={dt:g} s; set data.dt to a whole multiple of {step:g}"
+    )

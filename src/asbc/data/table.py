@@ -5,10 +5,14 @@ One row per time step, SI units, one leader per pair, a constant time step per p
 `acceleration (m/s^2)`, `follower_class`, `leader_id`. Ids are text and unique within a recording.
 """
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
 from asbc.data.pairs import pair_starts
+from asbc.data.plausibility import faults
 from asbc.errors import InputError
 
 ID_COLUMNS = ("recording", "pair_id", "follower_id")
@@ -16,6 +20,17 @@ NUMERIC_COLUMNS = ("time", "gap", "speed", "leader_speed")
 OPTIONAL_COLUMNS = ("acceleration", "follower_class", "leader_id")
 # A time stamp may be off by this fraction of the time step (rounding when it was written).
 TIME_TOLERANCE = 0.01
+
+
+class TableError(InputError):
+    """A defect of a table as a whole, for which no single pair can be blamed."""
+
+
+class Defect(NamedTuple):
+    """A message, and the row position of the pair that it concerns; None: the whole table."""
+
+    row: int | None
+    message: str
 
 
 def validate_pairs(table: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -26,14 +41,22 @@ def validate_pairs(table: pd.DataFrame, source: str) -> pd.DataFrame:
     Raises:
         InputError: naming source, column, pair, row and remedy of the first defect found.
     """
+    clean = check_format(table, source)
+    for defect in motion_defects(clean, source):
+        raise (TableError if defect.row is None else InputError)(defect.message)
+    return clean.reset_index(drop=True)
+
+
+def check_format(table: pd.DataFrame, source: str) -> pd.DataFrame:
+    """What `validate_pairs` returns but for the index, which is kept; any motion will do."""
     missing = [name for name in ID_COLUMNS + NUMERIC_COLUMNS if name not in table]
     if missing:
-        raise InputError(
+        raise TableError(
             f"{source}: missing column {', '.join(missing)}; a pairs table needs "
             f"{', '.join(ID_COLUMNS + NUMERIC_COLUMNS)} (found {', '.join(map(str, table))})"
         )
     if table.empty:
-        raise InputError(f"{source}: no rows; a pairs table needs at least one pair")
+        raise TableError(f"{source}: no rows; a pairs table needs at least one pair")
     clean = pd.DataFrame(index=table.index)
     for name in ID_COLUMNS:
         clean[name] = _as_text(table[name], source)
@@ -49,7 +72,15 @@ def validate_pairs(table: pd.DataFrame, source: str) -> pd.DataFrame:
     clean = clean.sort_values(["recording", "pair_id", "time"], kind="stable")
     _check_values(clean, source)
     _check_pairs(clean, source)
-    return clean.drop(columns="leader_id", errors="ignore").reset_index(drop=True)
+    return clean.drop(columns="leader_id", errors="ignore")
+
+
+def motion_defects(table: pd.DataFrame, source: str) -> Iterator[Defect]:
+    """Motion that no road vehicle makes, or a unit that is not SI, in a sorted table."""
+    for fault in faults(table, *time_steps(table)):
+        where = "" if fault.row is None else f" at {describe_row(table, fault.row)}"
+        message = f"{source}: {fault.what}{where}, {fault.why}; {fault.remedy}"
+        yield Defect(fault.row, message)
 
 
 def time_steps(table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

@@ -19,6 +19,70 @@ SAFE_BRAKING = -3.0  # nobody may have to brake harder because of a lane change
 GONE = -1  # lane of a vehicle that has left the road
 
 
+@dataclass(frozen=True)
+class Road:
+    """What is built and driven in one recording.
+
+    Args:
+        length: observed stretch, m.
+        lanes: per direction.
+        platoon: followers per lane.
+        duration: of the recording, s.
+        truck_share: share of trucks among all vehicles.
+        lane_change_chance: per direction and second, that some vehicle tries to change lanes.
+        exit_chance: per direction and second, that some vehicle leaves the road.
+    """
+
+    length: float
+    lanes: int
+    platoon: int
+    duration: float
+    truck_share: float
+    lane_change_chance: float
+    exit_chance: float
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What all vehicles of one direction did; arrays are (vehicles, frames)."""
+
+    drivers: Drivers
+    front: np.ndarray
+    speed: np.ndarray
+    acceleration: np.ndarray
+    lane: np.ndarray
+    leader: np.ndarray
+    visible: np.ndarray
+    lane_changes: np.ndarray  # (vehicles,)
+
+
+def drive(road: Road, rng: np.random.Generator) -> Motion:
+    """Simulate one direction of the road, with lane changes and vehicles that leave."""
+    frames = int(road.duration * FRAME_RATE)
+    profiles = stop_and_go(road.lanes, frames + 1, rng)
+    traffic = _line_up(road, profiles[:, 0], rng)
+    theta = traffic.drivers.theta
+    residual = matern_noise(theta[:, 5], theta[:, 6], frames, rng)
+    history: dict[str, list[np.ndarray]] = {"front": [], "speed": [], "lane": [], "leader": []}
+    accelerations = []
+    for frame in range(frames):
+        if frame % FRAME_RATE == 0:
+            _manoeuvre(traffic, road, rng)
+        for name, values in history.items():
+            values.append(getattr(traffic, name).copy())
+        accelerations.append(traffic.step(residual[:, frame], profiles[:, frame + 1]))
+    states = {name: np.stack(values, axis=1) for name, values in history.items()}
+    rear = states["front"] - traffic.drivers.length[:, None]
+    visible = (rear >= 0) & (states["front"] <= road.length) & (states["lane"] != GONE)
+    return Motion(
+        drivers=traffic.drivers,
+        acceleration=np.stack(accelerations, axis=1),
+        visible=visible,
+        lane_changes=traffic.lane_changes,
+        **states,
+    )
+
+
 @dataclass
 class Traffic:
     """One driving direction: the state of all vehicles, and who follows whom.
@@ -119,70 +183,6 @@ def matern_noise(
     power = np.fft.rfft(covariance).real.clip(min=0.0)  # rounding leaves tiny negatives
     white = np.fft.rfft(rng.standard_normal((len(sigma), period)))
     return sigma[:, None] * np.fft.irfft(np.sqrt(power) * white, n=period)[:, :frames]
-
-
-@dataclass(frozen=True)
-class Road:
-    """What is built and driven in one recording.
-
-    Args:
-        length: observed stretch, m.
-        lanes: per direction.
-        platoon: followers per lane.
-        duration: of the recording, s.
-        truck_share: share of trucks among all vehicles.
-        lane_change_chance: per direction and second, that some vehicle tries to change lanes.
-        exit_chance: per direction and second, that some vehicle leaves the road.
-    """
-
-    length: float
-    lanes: int
-    platoon: int
-    duration: float
-    truck_share: float
-    lane_change_chance: float
-    exit_chance: float
-
-
-@dataclass(frozen=True)
-class Motion:
-    """What all vehicles of one direction did; arrays are (vehicles, frames)."""
-
-    drivers: Drivers
-    front: np.ndarray
-    speed: np.ndarray
-    acceleration: np.ndarray
-    lane: np.ndarray
-    leader: np.ndarray
-    visible: np.ndarray
-    lane_changes: np.ndarray  # (vehicles,)
-
-
-def drive(road: Road, rng: np.random.Generator) -> Motion:
-    """Simulate one direction of the road, with lane changes and vehicles that leave."""
-    frames = int(road.duration * FRAME_RATE)
-    profiles = stop_and_go(road.lanes, frames + 1, rng)
-    traffic = _line_up(road, profiles[:, 0], rng)
-    theta = traffic.drivers.theta
-    residual = matern_noise(theta[:, 5], theta[:, 6], frames, rng)
-    history: dict[str, list[np.ndarray]] = {"front": [], "speed": [], "lane": [], "leader": []}
-    accelerations = []
-    for frame in range(frames):
-        if frame % FRAME_RATE == 0:
-            _manoeuvre(traffic, road, rng)
-        for name, values in history.items():
-            values.append(getattr(traffic, name).copy())
-        accelerations.append(traffic.step(residual[:, frame], profiles[:, frame + 1]))
-    states = {name: np.stack(values, axis=1) for name, values in history.items()}
-    rear = states["front"] - traffic.drivers.length[:, None]
-    visible = (rear >= 0) & (states["front"] <= road.length) & (states["lane"] != GONE)
-    return Motion(
-        drivers=traffic.drivers,
-        acceleration=np.stack(accelerations, axis=1),
-        visible=visible,
-        lane_changes=traffic.lane_changes,
-        **states,
-    )
 
 
 def _line_up(road: Road, leader_speed: np.ndarray, rng: np.random.Generator) -> Traffic:
