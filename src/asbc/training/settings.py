@@ -1,4 +1,4 @@
-"""Settings of the loop and checks of the whole config, before any work starts."""
+"""Settings of the loop, and checks of what has to fit together, before any work starts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
