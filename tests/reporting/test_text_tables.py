@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from asbc.reporting.text_tables import TextTable
+from asbc.reporting.text_tables import TextTable, publish
 
 TABLE = TextTable(
     ["Method", "ES s ↓"],
@@ -47,3 +47,14 @@ def test_latex_compiles(tmp_path) -> None:
 def test_plain_text_is_aligned() -> None:
     lines = TABLE.to_plain().splitlines()
     assert len({line.rstrip()[-1] != " " and len(line) for line in lines}) == 1
+
+
+def test_a_page_takes_the_blocks_it_has_marks_for(tmp_path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- ONE -->\nold\nold\n<!-- end -->\nb\n<!-- TWO -->\n<!-- end -->\n")
+    block = "1 \\d \\1 \\g<2>\n| 2 |\n\n"  # nothing in it is special
+    assert publish(page, {"ONE": block, "THREE": "x"}) == ["ONE"]
+    expected = "a\n<!-- ONE -->\n1 \\d \\1 \\g<2>\n| 2 |\n<!-- end -->\nb\n<!-- TWO -->\n"
+    assert page.read_text() == f"{expected}<!-- end -->\n"
+    before = page.stat().st_mtime_ns
+    assert publish(page, {"THREE": "x"}) == [] and page.stat().st_mtime_ns == before

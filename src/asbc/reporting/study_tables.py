@@ -166,7 +166,7 @@ def verdict(summary: pd.DataFrame) -> list[str]:
     lines = []
     for metric, label in headline().items():
         best = losses.loc[ours, metric].idxmin()
-        better = losses.loc[~ours & (losses[metric] < losses.loc[best, metric]), metric]
+        better = losses.loc[~ours & (losses[metric] < losses.loc[ours, metric].min()), metric]
         names = [
             f"{summary.loc[i, 'label']} ({number(summary.loc[i, f'{metric}_mean'])})"
             for i in [*better.sort_values().index, best]

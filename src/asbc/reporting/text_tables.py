@@ -114,7 +114,8 @@ def publish(page: Path, blocks: Mapping[str, str]) -> list[str]:
     written = []
     for name, block in blocks.items():
         marks = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.S)
-        text, count = marks.subn(lambda m, b=block: f"{m[1]}{b.rstrip()}\n{m[2]}", text)
+        plain = block.rstrip().replace("\\", r"\\")  # a backslash of a table is no group
+        text, count = marks.subn(rf"\g<1>{plain}\n\g<2>", text)
         written += [name] * bool(count)
     if written:
         write_text(page, text)
