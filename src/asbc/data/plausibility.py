@@ -18,7 +18,7 @@ import pandas as pd
 
 MAX_TIME_STEP = 5.0  # s: drivers react within one or two, so longer steps hide the following
 MAX_SPEED = 80.0  # m/s: 288 km/h, faster than all but a few road cars
-MAX_GAP = 1000.0  # m: nobody follows a vehicle this far ahead
+MAX_GAP = 2000.0  # m: no sensor sees this far, and nobody follows a vehicle so far ahead
 MAX_ACCELERATION = 15.0  # m/s^2: an emergency stop on a dry road has 10
 SPEED_JITTER = 3.0  # m/s per step on top: positions differentiated without smoothing
 GAP_JITTER = 10.0  # m per step: a box that flickers by a car's length, less than a new leader
