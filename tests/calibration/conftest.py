@@ -1,45 +1,66 @@
 """Small networks trained in seconds, and drivers simulated behind recorded-looking leaders."""
 
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import asbc
+from asbc.arguments import override_text
+from asbc.config import build, compose
 from asbc.data.pairs import Pairs
-from asbc.posterior import PosteriorEstimator
-from asbc.posterior.encoder import LocalGlobalEncoder
-from asbc.posterior.flow import MaskedAutoregressiveFlow
-from asbc.posterior.transform import Bounded
-from asbc.run import Model
-from asbc.simulator import Prior, Simulator
-from asbc.simulator.kinematics import PaperKinematics
-from asbc.simulator.laws import IDM
-from asbc.simulator.matern import MaternResidual
-from asbc.simulator.residuals import GaussianResidual
+from asbc.run import Model, Run
+from asbc.simulator import Simulator
 
-STEPS = 20
+STEPS, RECORDED = 20, 40
+# Narrow enough that a small network learns the posterior: centre and range of each parameter.
 RANGES = {
-    "v0": ("m/s", 30.0, 20.0, 40.0),
-    "s0": ("m", 2.0, 1.0, 6.0),
-    "T": ("s", 1.6, 0.6, 4.5),
-    "a_max": ("m/s^2", 1.5, 0.2, 3.5),
-    "b": ("m/s^2", 1.67, 0.4, 4.0),
-    "sigma": ("m/s^2", 0.6, 0.3, 1.5),
-    "ell": ("s", 2.0, 0.5, 8.0),
+    "v0": (30.0, 20.0, 40.0),
+    "s0": (2.0, 1.0, 6.0),
+    "T": (1.6, 0.6, 4.5),
+    "a_max": (1.5, 0.2, 3.5),
+    "b": (1.67, 0.4, 4.0),
+    "sigma": (0.6, 0.3, 1.5),
+    "ell": (2.0, 0.5, 8.0),
 }
+# A stream of fresh simulations, and a network without dropout.
+TRAINING = {
+    "data.context_steps": STEPS,
+    "data.min_duration": 0.2 * RECORDED,
+    "bank.stride": 10,
+    "bank.synthetic_cap": 100,
+    "acquisition.simulations": 64_000,
+    "acquisition.chunk": 8000,
+    "acquisition.alpha_share": 0.0,
+    "acquisition.subset_size": 3,
+    "training.batch_size": 256,
+    "training.holdout_size": 100,
+    "estimator.learning_rate": 1e-2,
+    "encoder.model_dim": 16,
+    "encoder.layers": 1,
+    "encoder.heads": 2,
+    "encoder.dropout": 0.0,
+    "flow.layers": 3,
+    "flow.hidden": 32,
+    "flow.blocks": 1,
+    "flow.dropout": 0.0,
+}
+# Mean speed (m/s), phase and period (s) of the leaders.
+BETWEEN = ((7.0, 13.0), (0.0, 6.3), (1.0, 3.0))
 
 
-def build_simulator(residual: str) -> Simulator:
-    process = {"gaussian": GaussianResidual, "matern": MaternResidual}[residual]()
-    marginals = {
-        name: {"unit": unit, "centre": centre, "log_scale": 0.5, "low": low, "high": high}
-        for name, (unit, centre, low, high) in RANGES.items()
-    }
-    law = {name: marginals[name] for name in IDM.parameters}
-    hyper = {name: marginals[name] for name in process.parameters}
-    return Simulator(IDM(), process, Prior(law, hyper), PaperKinematics())
+def prior_of(residual: str) -> dict[str, dict[str, float]]:
+    names = [name for name in RANGES if name != "ell" or residual == "matern"]
+    fields = ("centre", "low", "high")
+    return {n: dict(zip(fields, RANGES[n], strict=True)) | {"log_scale": 0.5} for n in names}
+
+
+def simulator_of(residual: str) -> Simulator:
+    prior = [f"+prior.overrides.{n}={override_text(v)}" for n, v in prior_of(residual).items()]
+    return build(compose("train", [f"residual={residual}", *prior]).simulator)
 
 
 def leaders(count: int, steps: int, rng: np.random.Generator) -> torch.Tensor:
@@ -49,75 +70,64 @@ def leaders(count: int, steps: int, rng: np.random.Generator) -> torch.Tensor:
     return torch.from_numpy(np.clip(mean + wave, 1, None)).float()
 
 
-BETWEEN = ((7.0, 13.0), (0.0, 6.3), (1.0, 3.0))
-
-
 def drive(
     simulator: Simulator, theta: torch.Tensor, steps: int, rng: np.random.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Leader speeds and states (driver, step, 3) of drivers that start near their equilibrium."""
+) -> Pairs:
+    """Drivers that start near their equilibrium."""
     leader = leaders(len(theta), steps, rng)
     spread = torch.from_numpy(rng.uniform(0.8, 1.4, len(theta))).float()
     gap = simulator.law.equilibrium_gap(theta, leader[:, 0]).clamp_max(80) * spread
-    return leader, simulator.rollout(theta, leader, gap, leader[:, 0], rng).states
+    driven = simulator.rollout(theta, leader, gap, leader[:, 0], rng)
+    return Pairs.from_series(driven.gap, driven.speed, leader, simulator.dt, recording="r")
 
 
-def as_pairs(
-    leader: torch.Tensor, states: torch.Tensor, dt: float, prefix: str = "driver"
-) -> Pairs:
-    count, steps = leader.shape
-    names = tuple(f"r/{prefix}{i}" for i in range(count))
-    speed = states[..., 1]
-    acceleration = torch.cat([speed.diff(dim=1) / dt, torch.zeros(count, 1)], dim=1)
-    return Pairs(
-        pair_id=names,
-        follower=names,
-        recording=("r",) * count,
-        follower_class=("car",) * count,
-        dt=dt,
-        offsets=torch.arange(count + 1) * steps,
-        gap=states[..., 0].flatten(),
-        speed=speed.flatten(),
-        leader_speed=leader.flatten(),
-        acceleration=acceleration.flatten(),
+def as_table(pairs: Pairs) -> pd.DataFrame:
+    """The pairs as a user's table."""
+    lengths = pairs.lengths.numpy()
+    names = [name.partition("/")[2] for name in pairs.pair_id]
+    return pd.DataFrame(
+        {
+            "recording": np.repeat(pairs.recording, lengths),
+            "pair_id": np.repeat(names, lengths),
+            "follower_id": np.repeat(names, lengths),
+            "time": np.concatenate([np.arange(n) * pairs.dt for n in lengths]),
+            "gap": pairs.gap,
+            "speed": pairs.speed,
+            "leader_speed": pairs.leader_speed,
+        }
     )
 
 
-def train(residual: str, steps: int) -> Model:
-    """A network that has seen `steps` batches of fresh simulations: rough, but no nonsense."""
-    simulator = build_simulator(residual)
-    torch.manual_seed(0)
-    estimator = PosteriorEstimator(
-        LocalGlobalEncoder(model_dim=16, layers=1, heads=2, dropout=0.0),
-        partial(MaskedAutoregressiveFlow, layers=3, hidden=32, blocks=1, dropout=0.0),
-        Bounded.from_prior(simulator.prior),
-        simulator.prior,
-    )
-    rng = np.random.default_rng(1)
-    _, scale = drive(simulator, simulator.prior.sample(512, rng), STEPS, rng)
-    estimator.set_input_scaling(scale)
-    optimizer = torch.optim.Adam(estimator.parameters(), fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
-    for _ in range(steps):
-        theta = simulator.prior.sample(256, rng)
-        _, states = drive(simulator, theta, STEPS, rng)
-        loss = -estimator.posterior.training_log_prob(theta, states).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(estimator.parameters(), 5.0)
-        optimizer.step()
-        schedule.step()
-    return Model(estimator.eval(), simulator, STEPS, residual)
+def train(residual: str, folder: Path) -> Run:
+    """A run that has seen 250 batches of fresh simulations: rough, but no nonsense."""
+    simulator, rng = simulator_of(residual), np.random.default_rng(1)
+    recorded = drive(simulator, simulator.prior.sample(400, rng), RECORDED, rng)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("asbc.data.summary.plot_trajectories", lambda *_: None)
+        return asbc.train(
+            as_table(recorded),
+            folder,
+            TRAINING | {f"+prior.overrides.{n}": v for n, v in prior_of(residual).items()},
+            residual=residual,
+            acquisition="stream",
+            transform="bounded",
+            callbacks="none",
+        )
 
 
 @pytest.fixture(scope="session")
-def gaussian_model() -> Model:
-    return train("gaussian", 250)
+def gaussian_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train("gaussian", tmp_path_factory.mktemp("gaussian") / "run")
 
 
 @pytest.fixture(scope="session")
-def matern_model() -> Model:
-    return train("matern", 250)
+def gaussian_model(gaussian_run: Run) -> Model:
+    return gaussian_run.model()
+
+
+@pytest.fixture(scope="session")
+def matern_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return train("matern", tmp_path_factory.mktemp("matern") / "run").model()
 
 
 @pytest.fixture(scope="session")
@@ -129,6 +139,11 @@ def simulate_pairs() -> Callable[..., tuple[torch.Tensor, Pairs]]:
     ) -> tuple[torch.Tensor, Pairs]:
         rng = np.random.default_rng(seed)
         theta = simulator.prior.sample(count, rng)
-        return theta, as_pairs(*drive(simulator, theta, steps, rng), simulator.dt)
+        return theta, drive(simulator, theta, steps, rng)
 
     return simulate
+
+
+@pytest.fixture(scope="session")
+def table_of() -> Callable[[Pairs], pd.DataFrame]:
+    return as_table

@@ -27,7 +27,7 @@ PLAIN = Weighting(proposals=4000, adaptive_rounds=0)
 def spoiled(model: Model, shift: float) -> Model:
     """The same network, its answers moved by `shift` prior standard deviations of u."""
     posterior = copy.deepcopy(model.posterior)
-    posterior.posterior.u_mean += shift * posterior.posterior.u_std
+    posterior.u_mean += shift * posterior.u_std
     return replace(model, posterior=posterior)
 
 

@@ -1,27 +1,22 @@
 """A simulator and a heterogeneous, correlated population for the population's tests."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 
+from asbc.config import build, compose
 from asbc.population import Population
 from asbc.simulator import Simulator
 
-CONF = Path(__file__).parents[2] / "conf"
 CENTRE = torch.tensor([30.0, 2.0, 1.5, 1.2, 1.8, 0.3, 3.0])
 
 
 def build_simulator(residual: str) -> Simulator:
     """The configured simulator, with a prior that allows drivers without noise."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        quiet = "+prior.overrides.sigma.low=1e-9"
-        config = compose("train", [f"residual={residual}", quiet])
-    return instantiate(config.simulator)
+    quiet = "+prior.overrides.sigma.low=1e-9"
+    return build(compose("train", [f"residual={residual}", quiet]).simulator)
 
 
 def build_population(simulator: Simulator, drivers: int, draws: int) -> Population:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from asbc.calibration.export.sumo import sumo_types
 from asbc.calibration.export.tables import draws_table
 from asbc.errors import InputError
 from asbc.population import Population
-from asbc.population.outputs import sumo_types, write_population
-from asbc.population.pictures import new_drivers_figure, population_figure
+from asbc.population.pictures import new_drivers_figure, population_figure, write_population
 from asbc.population.population import simulate
 from asbc.population.sumo_replay import read_vtypes
 from asbc.simulator import Simulator
@@ -28,7 +28,7 @@ def population(population_of: Callable[..., Population], simulator: Simulator) -
 
 
 def write_draws(path: Path, theta: torch.Tensor, simulator: Simulator) -> None:
-    """As calibrate.py does: one row group per chunk of drivers."""
+    """As `asbc calibrate` does: one row group per chunk of drivers."""
     import pyarrow.parquet as pq
 
     names = [f"r/{i}" for i in range(len(theta))]
@@ -74,7 +74,7 @@ def test_draws_of_another_model_are_refused(
     write_draws(tmp_path / "draws.parquet", theta, gaussian)
     with pytest.raises(InputError, match="no column ell"):
         Population.read(tmp_path, simulator.prior)
-    with pytest.raises(InputError, match="run calibrate.py first"):
+    with pytest.raises(InputError, match="run asbc calibrate first"):
         Population.read(tmp_path / "none", simulator.prior)
 
 

@@ -18,6 +18,10 @@ from asbc.simulator import Simulator
 
 if TYPE_CHECKING:
     from arviz import InferenceData
+# Overrides that do not make another row: named by the label, or without effect on the result.
+NAMED = ("residual", "baseline", "baseline.prior", "baseline.kernel", "baseline.pooled")
+INCIDENTAL = ("seed", "threads", "baseline.compare_run", "baseline.drivers_at_once")
+INCIDENTAL_SECTIONS = ("evaluation", "hydra", "data")
 
 
 @dataclass(frozen=True)
@@ -77,12 +81,6 @@ class Baseline(Protocol):
 def for_every_pair(theta: Tensor, pairs: Pairs) -> Tensor:
     """The same draws (samples, dim) for each pair: (pair, samples, dim)."""
     return theta.expand(len(pairs), *theta.shape).contiguous()
-
-
-# Overrides that do not make another row: named by the label, or without effect on the result.
-NAMED = ("residual", "baseline", "baseline.prior", "baseline.kernel", "baseline.pooled")
-INCIDENTAL = ("seed", "threads", "baseline.compare_run", "baseline.drivers_at_once")
-INCIDENTAL_SECTIONS = ("evaluation", "hydra", "data")
 
 
 def known_pairs(source: DataSource) -> Pairs:

@@ -17,6 +17,8 @@ from asbc.utils.random import stream
 
 # Starts are kept this share of the box away from its sides, where the logit is flat.
 MARGIN = 1e-3
+# Gradient steps of the residual process's fit.
+HYPER_STEPS = 150
 
 
 def minimise(
@@ -82,9 +84,6 @@ def fit_hyperparameters(
         steps,
     )
     return best.exp()
-
-
-HYPER_STEPS = 150
 
 
 class NoResidual:

@@ -29,6 +29,10 @@ from asbc.utils.files import write_text
 from asbc.utils.progress import Stopwatch, progress
 
 ON_ERROR = ("stop", "skip")
+# What is stored of a predicted drive.
+SERIES = ("gap", "speed", "acceleration")
+# Says that a calibration is finished, with what, and what came of it.
+RECORD = "calibration.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +70,6 @@ class CalibrationSettings:
             )
         if self.on_error not in ON_ERROR:
             raise InputError(f"on_error={self.on_error}; expected stop or skip")
-
-
-SERIES = ("gap", "speed", "acceleration")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +156,6 @@ def _predictive(job: Job, theta: Tensor, pairs: Pairs) -> dict[str, np.ndarray]:
     seed = job.settings.seed
     rollout = predict_windows(job.model.simulator, theta, pairs, windows, 0, 0.0, seed)
     return {name: getattr(rollout, name).transpose(0, 1).numpy() for name in SERIES}
-
-
-RECORD = "calibration.json"
 
 
 def calibrate_into(folder: Path, job: Job, pairs: Pairs, skipped: dict[str, str]) -> Outcome:

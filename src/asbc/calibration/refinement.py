@@ -1,4 +1,4 @@
-"""refine=auto: importance weighting where it suffices, NUTS where it does not."""
+"""What happens to the network's draws: nothing, importance weights, or NUTS where these fail."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol

@@ -20,6 +20,18 @@ from asbc.simulator.matern import MaternResidual
 from asbc.simulator.prior import Marginal
 
 LOG_TWO_PI = float(np.log(2 * np.pi))
+# Zhang & Sun (2024): log theta ~ N(mean, sd^2) for v0, s0, T, a_max, b.
+REFERENCE_MEAN = (2.0, 0.69, 0.47, -0.3, 0.51)
+REFERENCE_SD = (0.3, 1.0, 1.0, 0.01, 0.5)
+# Rates of their exponential priors: on the sd of B-IDM, and on MA-IDM's two variances.
+REFERENCE_SIGMA_RATE = 1e4
+REFERENCE_KERNEL_RATE = 8e4
+REFERENCE_WHITE_RATE = 1e5
+# Their N(1 s, 1 s) on the kernel length; only positive lengths mean anything.
+REFERENCE_ELL = (1.0, 1.0)
+
+ThetaPrior = Callable[[], Array]  # samples its sites and returns theta
+Model = Callable[[Any], None]  # a NumPyro program of the data
 
 
 def weights(theta: Array, delta: float) -> Array:
@@ -87,19 +99,6 @@ class TrajectoryLikelihood:
         return jnp.where(side == 0, 0.0, tails).sum(-1)
 
 
-ThetaPrior = Callable[[], Array]
-
-# Zhang & Sun (2024): log theta ~ N(mean, sd^2) for v0, s0, T, a_max, b.
-REFERENCE_MEAN = (2.0, 0.69, 0.47, -0.3, 0.51)
-REFERENCE_SD = (0.3, 1.0, 1.0, 0.01, 0.5)
-# Rates of their exponential priors: on the sd of B-IDM, and on MA-IDM's two variances.
-REFERENCE_SIGMA_RATE = 1e4
-REFERENCE_KERNEL_RATE = 8e4
-REFERENCE_WHITE_RATE = 1e5
-# Their N(1 s, 1 s) on the kernel length; only positive lengths mean anything.
-REFERENCE_ELL = (1.0, 1.0)
-
-
 def asbc_prior(marginals: Sequence[Marginal]) -> ThetaPrior:
     """The truncated log-normals ASBC simulates from, sampled on the log scale."""
     fields = np.array([(m.centre, m.low, m.high) for m in marginals])
@@ -153,9 +152,6 @@ def reference_prior(residual_parameters: Sequence[str]) -> ThetaPrior:
         return jnp.stack(theta)
 
     return sample
-
-
-Model = Callable[[Any], None]
 
 
 def theta_model(prior: ThetaPrior, log_likelihood: Callable[[Array, Any], Array]) -> Model:

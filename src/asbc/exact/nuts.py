@@ -11,6 +11,11 @@ from numpyro.infer import MCMC, NUTS, init_to_uniform
 from asbc.exact.diagnostics import Chains, NutsSettings
 from asbc.utils.progress import progress
 
+# Sums of squares over long trajectories and near-singular kernels need double precision.
+numpyro.enable_x64()
+# The first steps, far from the posterior and without a mass matrix, would take the deepest trees.
+WARMUP_TREE_DEPTH = 8
+
 
 def random_key(key: int) -> jax.Array:
     """JAX's key for one of ours."""
@@ -43,13 +48,6 @@ def map_drivers(
         wanted = min(at_once, len(keys) - start)
         batches.append(jax.tree.map(lambda x, n=wanted: np.asarray(x[:n]), found))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *batches)
-
-
-# Sums of squares over long trajectories and near-singular kernels need double precision.
-numpyro.enable_x64()
-
-# The first steps, far from the posterior and without a mass matrix, would take the deepest trees.
-WARMUP_TREE_DEPTH = 8
 
 
 def sample(

@@ -17,6 +17,11 @@ from asbc.simulator.residuals import GaussianResidual
 from asbc.simulator.simulator import BOUND_TOLERANCE, SMALLEST_GAP
 
 COLUMNS = 9
+# Chebyshev nodes in log ell: the log-likelihood is then right to about 1e-7 of its value.
+NODES = 64
+# Places of the pairs of columns in a symmetric matrix.
+ROW, COLUMN = np.triu_indices(COLUMNS)
+Array = NDArray[np.float64]
 
 
 class Transitions(NamedTuple):
@@ -76,15 +81,6 @@ def runs(driver: Transitions) -> Iterator[NDArray[np.float64]]:
     for start, end in zip(starts, ends, strict=True):
         if end > start:
             yield driver.design[start:end]
-
-
-# Chebyshev nodes in log ell: the log-likelihood is then right to about 1e-7 of its value.
-NODES = 64
-
-# Places of the pairs of columns in a symmetric matrix.
-ROW, COLUMN = np.triu_indices(COLUMNS)
-
-Array = NDArray[np.float64]
 
 
 class Statistics(NamedTuple):

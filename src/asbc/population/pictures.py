@@ -32,6 +32,9 @@ from asbc.utils.random import stream
 # Points per panel of the pair plot; more only make the file larger.
 SHOWN_DRAWS = 5000
 SERIES = {"gap": "s", "speed": "v", "acceleration": "a"}
+# Slow is dark; the map's lightness is monotone, so it survives a black-and-white printer.
+SPEED_MAP = "viridis"
+SAMPLE_EVERY = 1.0  # s between drawn points
 
 
 def population_figure(population: Population, rng: np.random.Generator) -> Figure:
@@ -90,11 +93,6 @@ def _limit(ax: Axes, low: np.ndarray, high: np.ndarray, observed: np.ndarray) ->
     top = max(np.quantile(high, 0.99), observed.max())
     margin = 0.08 * max(top - bottom, 1e-6)
     ax.set_ylim(bottom - margin, top + margin)
-
-
-# Slow is dark; the map's lightness is monotone, so it survives a black-and-white printer.
-SPEED_MAP = "viridis"
-SAMPLE_EVERY = 1.0  # s between drawn points
 
 
 def time_space_diagram(traffic: RingTraffic, replication: int, seconds: float) -> Figure:

@@ -1,4 +1,4 @@
-"""New drivers behind a recorded leader: what the population as a whole would have done there."""
+"""Drivers as a population: their posteriors pooled, and new drivers drawn from them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from asbc.utils.progress import progress
 
 # Pooled draws held in memory; more draws per driver change no figure and no population visibly.
 MOST_DRAWS = 200_000
+# Drivers whose posteriors are drawn at once.
+CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Population:
         path = Path(draws)
         path = path / "draws.parquet" if path.is_dir() else path
         if not path.is_file():
-            raise InputError(f"population: no {path}; run calibrate.py first")
+            raise InputError(f"population: no {path}; run asbc calibrate first")
         file = pq.ParquetFile(path)
         _check_columns(file.schema_arrow.names, prior.names, path)
         columns = ["pair_id", "draw", *prior.names]
@@ -104,6 +106,16 @@ def _count_drivers(file: pq.ParquetFile) -> int:
     return count
 
 
+def posterior_population(model: Model, pairs: Pairs, samples: int, seed: int) -> Population:
+    """The population of all pairs' posteriors, `samples` draws each."""
+    places = torch.arange(len(pairs)).split(CHUNK)
+    theta = [
+        model.sample(pairs.select(place), samples, seed).theta
+        for place in progress(places, "posteriors", total=len(places))
+    ]
+    return Population.pool(model.simulator.prior, torch.cat(theta))
+
+
 def simulate(
     simulator: Simulator,
     population: Population,
@@ -130,17 +142,3 @@ def simulate(
     leader = leader_speed.expand(drivers, -1)
     start = theta.new_ones(drivers)
     return theta, simulator.rollout(theta, leader, start * gap, start * speed, rng)
-
-
-# Drivers whose posteriors are drawn at once.
-CHUNK = 256
-
-
-def posterior_population(model: Model, pairs: Pairs, samples: int, seed: int) -> Population:
-    """The population of all pairs' posteriors, `samples` draws each."""
-    places = torch.arange(len(pairs)).split(CHUNK)
-    theta = [
-        model.sample(pairs.select(place), samples, seed).theta
-        for place in progress(places, "posteriors", total=len(places))
-    ]
-    return Population.pool(model.simulator.prior, torch.cat(theta))

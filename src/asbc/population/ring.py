@@ -1,4 +1,4 @@
-"""Macroscopic measures of traffic: Edie's density, flow and speed, and their equilibrium."""
+"""Traffic on a ring road: every vehicle by itself, and Edie's density, flow and speed of all."""
 
 import math
 from dataclasses import dataclass
@@ -15,6 +15,9 @@ from asbc.simulator.laws import CarFollowingLaw
 from asbc.simulator.simulator import SMALLEST_GAP
 from asbc.utils.checks import require_shape
 from asbc.utils.progress import progress
+
+STANDING = 1.0  # m/s, slower counts as standing
+FASTEST = 50.0  # m/s, where the equilibrium curve ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +125,6 @@ def _residuals(
     hyper = theta[..., len(simulator.law.parameters) :].flatten(0, 1).float()
     drawn = simulator.residual.sample(hyper, steps, simulator.dt, rng)
     return drawn.t().reshape(steps, *theta.shape[:2]).double()
-
-
-STANDING = 1.0  # m/s
-FASTEST = 50.0  # m/s
 
 
 class Cells(NamedTuple):

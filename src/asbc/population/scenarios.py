@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +36,7 @@ from asbc.population.sumo_replay import read_vtypes, replay_in_simulator, replay
 from asbc.reporting.figures.style import save_figure
 from asbc.run import Model
 from asbc.simulator import Rollout
+from asbc.utils.checks import check_number
 from asbc.utils.random import stream
 
 
@@ -165,6 +167,9 @@ class RingScenario:
         for name, value in counts.items():
             if value < 1:
                 raise InputError(f"scenario.{name}={value}; expected at least 1")
+        check_number("scenario.warm_up", self.warm_up, minimum=0)
+        for name in ("shown_seconds", "cell_length", "cell_duration", "sweep_duration"):
+            check_number(f"scenario.{name}", getattr(self, name), above=0)
         shortest = min(
             [self.ring.duration, *([self.sweep_duration] if self.sweep_vehicles else [])]
         )
@@ -179,12 +184,10 @@ class RingScenario:
         traffic = self._simulate(world, self.vehicles, self.ring)
         shown = time_space_diagram(traffic, most_unsteady(traffic), self.shown_seconds)
         save_figure(shown, world.folder, "time_space")
-        tables, cells = [self._measure(traffic)[0]], [self._measure(traffic)[1]]
         shorter = replace(self.ring, duration=self.sweep_duration)
-        for vehicles in self.sweep_vehicles:
-            table, part = self._measure(self._simulate(world, vehicles, shorter))
-            tables.append(table)
-            cells.append(part)
+        others = (self._simulate(world, vehicles, shorter) for vehicles in self.sweep_vehicles)
+        measured = [self._measure(each) for each in chain([traffic], others)]
+        tables, cells = zip(*measured, strict=True)
         table = pd.concat(tables).reset_index().sort_values(["vehicles", "replication"])
         table.to_csv(world.folder / "ring.csv", index=False, float_format="%.6g")
         law, mean = world.model.simulator.law, world.population.mean()

@@ -19,6 +19,7 @@ from asbc.utils.files import replacing
 from asbc.utils.progress import progress
 
 QUANTILES = {"q05": 0.05, "q50": 0.50, "q95": 0.95}
+DRAWS, DRIVERS, SUMMARY, NETCDF = "draws.parquet", "drivers.csv", "summary.csv", "posterior.nc"
 
 
 def draws_table(pair_id: list[str], theta: Tensor, prior: Prior) -> pa.Table:
@@ -78,9 +79,6 @@ def driver_columns(drivers: pd.DataFrame) -> pd.DataFrame:
     """A row per driver without the parameters' summary and the place in the data."""
     names = [name for name in drivers if "." not in str(name) and name != "position"]
     return drivers[names]
-
-
-DRAWS, DRIVERS, SUMMARY, NETCDF = "draws.parquet", "drivers.csv", "summary.csv", "posterior.nc"
 
 
 def merge(

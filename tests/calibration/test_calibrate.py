@@ -15,7 +15,12 @@ import pytest
 import torch
 
 from asbc.calibration import calibrate as pipeline
-from asbc.calibration.calibrate import CalibrationSettings, Job, calibrate, calibrate_chunk
+from asbc.calibration.calibrate import (
+    CalibrationSettings,
+    Job,
+    calibrate_chunk,
+    calibrate_into,
+)
 from asbc.calibration.psis import Weighting
 from asbc.calibration.refinement import NoRefinement, PsisRefinement
 from asbc.data.pairs import Pairs
@@ -42,7 +47,7 @@ def pairs(gaussian_model: Model, simulate_pairs: Simulate) -> Pairs:
 @pytest.fixture(scope="module")
 def folder(job: Job, pairs: Pairs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("calibration")
-    calibrate(job, pairs, path, {})
+    calibrate_into(path, job, pairs, {})
     return path
 
 
@@ -113,7 +118,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 
     monkeypatch.setattr(pipeline, "calibrate_chunk", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        calibrate(job, pairs, tmp_path, {})
+        calibrate_into(tmp_path, job, pairs, {})
     assert not (tmp_path / "draws.parquet").exists()
     # A chunk that was being written when the process died leaves no complete part.
     (tmp_path / "parts" / "000002.draws.parquet").write_bytes(b"torn")
@@ -125,7 +130,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
         return calibrate_chunk(job, some, positions)
 
     monkeypatch.setattr(pipeline, "calibrate_chunk", counted)
-    calibrate(job, pairs, tmp_path, {})
+    calibrate_into(tmp_path, job, pairs, {})
     assert sum(done) + sum(later) == 11 and len(later) == 1
     for name in FILES:
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
@@ -135,7 +140,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 def test_a_kill_while_merging_loses_nothing(
     folder: Path, job: Job, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asbc.calibration.export import tables as merge
+    from asbc.calibration.export import tables
 
     class Torn(Exception):
         pass
@@ -144,11 +149,11 @@ def test_a_kill_while_merging_loses_nothing(
         raise Torn
 
     with monkeypatch.context() as patch:
-        patch.setattr(merge.InferenceDataWriter, "add", torn)
+        patch.setattr(tables.InferenceDataWriter, "add", torn)
         with pytest.raises(Torn):
-            calibrate(job, pairs, tmp_path, {})
+            calibrate_into(tmp_path, job, pairs, {})
     assert not (tmp_path / "posterior.nc").exists() and not (tmp_path / "draws.parquet").exists()
-    calibrate(job, pairs, tmp_path, {})
+    calibrate_into(tmp_path, job, pairs, {})
     for name in FILES:
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
 
@@ -157,21 +162,21 @@ def test_chunks_of_another_run_are_not_mixed_in(
     folder: Path, job: Job, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="finished calibration with other data, weights"):
-        calibrate(job, pairs.select(range(5)), folder, {})
+        calibrate_into(folder, job, pairs.select(range(5)), {})
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "merge", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            calibrate(job, pairs, tmp_path, {})
+            calibrate_into(tmp_path, job, pairs, {})
     other = replace(job, settings=replace(job.settings, samples=50))
     with pytest.raises(InputError, match="begun with another settings"):
-        calibrate(other, pairs, tmp_path, {})
+        calibrate_into(tmp_path, other, pairs, {})
 
 
 def test_a_finished_run_is_not_repeated(
     folder: Path, job: Job, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "calibrate_chunk", lambda *_: 1 / 0)
-    outcome = calibrate(job, pairs, folder, {})
+    outcome = calibrate_into(folder, job, pairs, {})
     assert outcome.drivers == 11 and sum(outcome.routes.values()) == 11
     assert outcome.text() + "\n" == (folder / "summary.txt").read_text()
 
@@ -228,14 +233,14 @@ def test_a_driver_the_network_cannot_read_stops_the_run_or_is_skipped(
     broken = replace(pairs, gap=gap)
     settings = CalibrationSettings(samples=20, chunk=4)
     job = Job(model=gaussian_model, refinement=NoRefinement(), settings=settings)
-    with pytest.raises(InputError, match="driver r/driver2: its context overflows in the network"):
-        calibrate(job, broken, tmp_path / "stop", {})
+    with pytest.raises(InputError, match="driver r/2: its context overflows in the network"):
+        calibrate_into(tmp_path / "stop", job, broken, {})
     skip = replace(job, settings=replace(settings, on_error="skip"))
-    outcome = calibrate(skip, broken, tmp_path / "skip", {"r/other": "gap is 0"})
-    assert set(outcome.skipped) == {"r/driver2", "r/other"} and outcome.drivers == 5
-    assert "skipped r/driver2: its context overflows in the network" in outcome.text()
+    outcome = calibrate_into(tmp_path / "skip", skip, broken, {"r/other": "gap is 0"})
+    assert set(outcome.skipped) == {"r/2", "r/other"} and outcome.drivers == 5
+    assert "skipped r/2: its context overflows in the network" in outcome.text()
     data = az.from_netcdf(tmp_path / "skip" / "posterior.nc")
-    kept = [name for name in pairs.pair_id if name != "r/driver2"]
+    kept = [name for name in pairs.pair_id if name != "r/2"]
     assert list(data.posterior.driver.values) == kept
     np.testing.assert_array_equal(data.observed_data["gap"].values[2], pairs.contexts(20)[3, :, 0])
 
