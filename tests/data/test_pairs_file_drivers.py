@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from asbc.data.pairs_file import PairsFile, load_drivers
+from asbc.data.pairs_file import PairsFile, PairsFrame, load_drivers
 from asbc.errors import InputError
 
 DRIVERS, STEPS = 9, 30
@@ -107,6 +107,17 @@ def test_parquet_files_are_searched_too(tmp_path: Path) -> None:
     data.to_parquet(tmp_path / "pairs.parquet")
     source = PairsFile(path=str(tmp_path / "pairs.parquet"), context_steps=20, min_duration=4.0)
     assert list(load_drivers(source, "skip").skipped) == ["r/p2"]
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_tables_in_memory_are_searched_too(kind: str) -> None:
+    apply, name, reason = DAMAGES[kind]
+    source = PairsFrame(frame=apply(table()), context_steps=20, min_duration=4.0)
+    reason = reason.replace("line 96", "row 94")
+    with pytest.raises(InputError, match=f"driver r/{name}: .*{reason}.*on_error=skip"):
+        load_drivers(source, "stop")
+    found = load_drivers(source, "skip")
+    assert list(found.skipped) == [f"r/{name}"] and len(found.pairs) == DRIVERS - 1
 
 
 def test_drivers_too_short_for_the_context_are_counted(tmp_path: Path) -> None:

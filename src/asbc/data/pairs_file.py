@@ -149,7 +149,7 @@ class Drivers(NamedTuple):
 
 
 def load_drivers(source: DataSource, on_error: str) -> Drivers:
-    """Read a source; a pairs file with bad drivers is searched for them.
+    """Read a source; a table with bad drivers, in a file or in memory, is searched for them.
 
     Args:
         source: the data. Recordings (highD, NGSIM) are read as a whole: their errors always stop.
@@ -158,7 +158,7 @@ def load_drivers(source: DataSource, on_error: str) -> Drivers:
     try:
         return Drivers(source.pairs(), {}, source.drops)
     except InputError as error:
-        if not isinstance(source, PairsFile) or isinstance(error, TableError):
+        if not isinstance(source, PairsFile | PairsFrame) or isinstance(error, TableError):
             raise
         usable = UsablePairs.of(source)
         try:
@@ -176,18 +176,25 @@ def load_drivers(source: DataSource, on_error: str) -> Drivers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UsablePairs(PairsFile):
-    """The pairs of a file that are sound, whatever is wrong with others.
+class UsablePairs(DataSource):
+    """The pairs of a table that are sound, whatever is wrong with others.
 
     The format is checked in halves until every defect is down to one pair: the work grows with
     the number of bad pairs, not with that of all pairs. Motion is then checked at once, as a
     wrong unit shows in all pairs together.
     """
 
+    source: PairsFile | PairsFrame
+
     @classmethod
-    def of(cls, source: PairsFile) -> "UsablePairs":
-        """The same file with the same settings."""
-        return cls(**{f.name: getattr(source, f.name) for f in fields(source)})
+    def of(cls, source: PairsFile | PairsFrame) -> "UsablePairs":
+        """The same table with the same settings."""
+        shared = {f.name: getattr(source, f.name) for f in fields(DataSource)}
+        return cls(source=source, **shared)
+
+    @property
+    def description(self) -> str:
+        return self.source.description
 
     def load(self) -> Loaded:
         """The sound pairs."""
@@ -223,7 +230,7 @@ class UsablePairs(PairsFile):
 
     def _readable(self) -> tuple[pd.DataFrame, dict[str, str]]:
         """The pairs whose format is right, and what is wrong with that of the others."""
-        table = _read_anything(Path(self.path))
+        table = _anything(self.source)
         keys = table[["recording", "pair_id"]].astype(str).agg("/".join, axis=1)
         code, names = pd.factorize(keys)
         order = np.argsort(code, kind="stable")
@@ -267,13 +274,15 @@ def _read_parquet(path: Path, source: str) -> pd.DataFrame:
         raise InputError(f"{source}: not a readable Parquet file ({error})") from error
 
 
-def _read_anything(path: Path) -> pd.DataFrame:
+def _anything(source: PairsFile | PairsFrame) -> pd.DataFrame:
     """The table as text or as it is stored, so that one bad cell does not hide the others."""
-    if path.suffix.lower() == ".csv":
-        table = pd.read_csv(path, dtype=str)
+    if isinstance(source, PairsFrame):
+        table = source.frame
+    elif source.path.lower().endswith(".csv"):
+        table = pd.read_csv(source.path, dtype=str)
         table.index = pd.RangeIndex(2, len(table) + 2, name="line")
     else:
-        table = pd.read_parquet(path)
+        table = pd.read_parquet(source.path)
     if table.empty or not {*ID_COLUMNS, *NUMERIC_COLUMNS} <= set(table):
         raise ValueError("rows or columns are missing: no single driver can be blamed for that")
     return table
