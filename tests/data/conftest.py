@@ -153,5 +153,5 @@ def assert_same_pairs(first: Pairs, second: Pairs, tolerance: float = 0.0) -> No
 
 @pytest.fixture
 def same_pairs() -> Callable[..., None]:
-    """Asserts that two PairSets hold the same pairs in the same order."""
+    """Asserts that two `Pairs` hold the same pairs in the same order."""
     return assert_same_pairs
