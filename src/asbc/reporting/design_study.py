@@ -30,7 +30,7 @@ from asbc.reporting.figures.style import (
     style,
 )
 from asbc.reporting.html import Page, Picture, Section, write_page
-from asbc.reporting.text_tables import TextTable, number
+from asbc.reporting.text_tables import TextTable, number, publish
 from asbc.run import Run
 from asbc.utils.progress import progress
 
@@ -45,7 +45,9 @@ NOTES = (
 CAPTION = "Scores against the number of simulations, mean and standard deviation over seeds."
 
 
-def write_design_study(runs: Sequence[Run], folder: Path, drivers: int, exact: Path) -> list[str]:
+def write_design_study(
+    runs: Sequence[Run], folder: Path, drivers: int, exact: Path, pages: Sequence[Path] = ()
+) -> list[str]:
     """Write design.csv, design.md, design.png and report.html; returns what to tell the user.
 
     Args:
@@ -53,11 +55,14 @@ def write_design_study(runs: Sequence[Run], folder: Path, drivers: int, exact: P
         folder: where the files go; runs that its design.csv holds are not scored again.
         drivers: simulated drivers behind C2ST.
         exact: folder in which their exact posteriors are kept.
+        pages: Markdown pages whose block `design` takes the table.
     """
     table = score_runs(runs, folder / "design.csv", drivers, exact)
     summary = over_seeds(table)
     text = design_table(summary)
     (folder / "design.md").write_text(text.to_markdown() + "\n")
+    for markdown in pages:
+        publish(markdown, {"design": text.to_markdown()})
     picture = Picture(save_figure(design_figure(summary), folder, "design"), CAPTION)
     facts = {"runs": str(len(runs)), "drivers with exact posteriors": str(drivers)}
     sections = [Section("Scores", NOTES, [text], [picture])]

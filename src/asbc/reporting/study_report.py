@@ -32,6 +32,7 @@ from asbc.reporting.study_tables import (
     by_seed,
     comparison_table,
     cost_table,
+    highlights,
     main_methods,
     over_seeds,
     score_table,
@@ -39,7 +40,7 @@ from asbc.reporting.study_tables import (
     table_one,
     verdict,
 )
-from asbc.reporting.text_tables import TextTable
+from asbc.reporting.text_tables import TextTable, publish
 from asbc.run import Run
 
 # More boxes than this in one panel cannot be told apart.
@@ -54,6 +55,7 @@ def write_studies(
     mixed: str = "refuse",
     pair: str | None = None,
     agreement: bool = True,
+    pages: Sequence[Path] = (),
 ) -> list[str]:
     """Write one report per group of comparable runs; returns what to tell the user.
 
@@ -63,6 +65,7 @@ def write_studies(
         mixed: "refuse" runs of other data or protocol, or "separate" them.
         pair: id of the case study's pair.
         agreement: whether to compare posteriors with exact draws, where the runs hold some.
+        pages: Markdown pages whose marked blocks take the tables of the largest group.
     """
     if mixed not in ("refuse", "separate"):
         raise InputError(f"mixed={mixed}; expected refuse or separate")
@@ -72,14 +75,18 @@ def write_studies(
     lines = []
     for i, group in enumerate(groups):
         place = folder if len(groups) == 1 else folder / f"group_{i + 1}"
-        lines += write_study(with_suffixes(group), place, pair, agreement)
+        lines += write_study(with_suffixes(group), place, pair, agreement, () if i else pages)
         lines += ["", (place / "table1.md").read_text()]
         lines += [f"what beats what: {place / COMPARISON}", f"report: {place / 'report.html'}"]
     return lines
 
 
 def write_study(
-    runs: Sequence[EvaluatedRun], folder: Path, pair: str | None = None, agreement: bool = True
+    runs: Sequence[EvaluatedRun],
+    folder: Path,
+    pair: str | None = None,
+    agreement: bool = True,
+    pages: Sequence[Path] = (),
 ) -> list[str]:
     """Write tables, figures and `report.html` over comparable, labelled runs.
 
@@ -88,6 +95,7 @@ def write_study(
         folder: where everything goes.
         pair: id of the case study's pair; None for the median pair of the first method.
         agreement: whether to compare posteriors with exact draws, where the runs hold some.
+        pages: Markdown pages whose marked blocks take the tables.
 
     Returns:
         What was left out, and what it would need.
@@ -97,6 +105,8 @@ def write_study(
     summaries = {name: over_seeds(score_table(runs, name)) for name in PROTOCOLS}
     agreements = compare_posteriors(runs, missing) if agreement else []
     write_comparison(runs, summaries, agreements, folder)
+    for page in pages:
+        publish(page, _blocks(summaries, agreements))
     sections = []
     for name, summary in summaries.items():
         tables = [_write_table_one(summary, name, folder), cost_table(summary)]
@@ -165,6 +175,17 @@ def write_comparison(
     if agreements:
         parts += [f"## {AGAINST_EXACT}", agreement_table(agreements).to_markdown()]
     (folder / COMPARISON).write_text("\n\n".join(parts) + "\n")
+
+
+def _blocks(
+    summaries: Mapping[str, pd.DataFrame], agreements: Sequence[tuple[str, Mapping[str, Any]]]
+) -> dict[str, str]:
+    """The tables of the docs, by the name of their block."""
+    tables = {name: comparison_table(summary) for name, summary in summaries.items()}
+    tables["results"] = highlights(summaries["after_context"])
+    if agreements:
+        tables["agreement"] = agreement_table(agreements)
+    return {name: table.to_markdown() for name, table in tables.items()}
 
 
 def _write_table_one(summary: pd.DataFrame, protocol: str, folder: Path) -> TextTable:

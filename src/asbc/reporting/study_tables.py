@@ -32,6 +32,9 @@ LEGEND = (
     "that broke a bound (1.01, 400) says so beside its name."
 )
 
+# Rows of ASBC, and of other methods, that a short table shows.
+BEST_OF_EACH = 4
+
 
 def score_table(runs: Sequence[EvaluatedRun], protocol: str) -> pd.DataFrame:
     """A row per run: label, kind, seed, windows, scores, coverage, cost and convergence."""
@@ -110,6 +113,14 @@ def comparison_table(summary: pd.DataFrame) -> TextTable:
     """A row per method: scores, coverage, cost and the sampler's diagnostics."""
     rows = [[*_score_cells(row), *_cost_cells(row)] for _, row in summary.iterrows()]
     return TextTable((*HEADER[:-2], *COSTS), rows, bold=_best(summary))
+
+
+def highlights(summary: pd.DataFrame) -> TextTable:
+    """At most eight rows: the best of ASBC and of the other methods by Energy Score of the gap."""
+    ranked = summary.sort_values("es_s_mean", kind="stable")
+    chosen = pd.concat([some.head(BEST_OF_EACH) for _, some in ranked.groupby("kind")])
+    rows = [[*_score_cells(row), _cost_cells(row)[0]] for _, row in chosen.iterrows()]
+    return TextTable((*HEADER[:-2], COSTS[0]), rows, bold=_best(chosen))
 
 
 def cost_table(summary: pd.DataFrame) -> TextTable:
