@@ -27,5 +27,5 @@ def main(cfg: DictConfig) -> None:
         else:
             logging.info("report: %s", output / "report" / "report.html")
     if failed:
-        lines = [f"{len(failed)} steps failed; the same command tries them again", *failed]
-        raise InputError("\n  ".join(lines))
+        what = f"{len(failed)} of its commands failed; the same study tries them again"
+        raise InputError("\n  ".join([f"study {study.name}: {what}", *failed]))
