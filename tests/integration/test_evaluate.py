@@ -8,6 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from asbc.reporting.figures import style
+from asbc.reporting.run_report import all_pictures
+
 FAST = [
     *("evaluation=fast", "evaluation.horizon=20", "evaluation.samples=20"),
     *("evaluation.simulated_drivers=30", "evaluation.posterior_draws=19"),
@@ -50,9 +53,6 @@ def read(folder: Path) -> dict:
 
 
 def test_a_run_is_scored_on_its_own_test_split(trained, evaluate, monkeypatch) -> None:
-    from asbc.reporting.figures import style
-    from asbc.reporting.run_report import all_pictures
-
     monkeypatch.setattr("asbc.reporting.run_report.all_pictures", all_pictures)
     monkeypatch.setattr("asbc.reporting.figures.case_study.SHOWN", ("v0", "T"))  # fewer panels
     monkeypatch.setitem(style.SETTINGS, "pdf.fonttype", 3)  # faster
