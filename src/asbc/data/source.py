@@ -126,7 +126,7 @@ class DataSource(ABC):
             self.description,
             pairs,
             {"train": train, "validation": validation, "test": test},
-            self._prepared.drops,
+            self.drops,
         )
         log.info("%s", summary.headline())
         return Splits(train, validation, test, summary)
