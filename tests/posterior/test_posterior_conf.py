@@ -25,7 +25,7 @@ CLASSES = {
 }
 FILES = {
     group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-    for group in (*CLASSES, "estimator", "residual")
+    for group in (*CLASSES, "residual")
 }
 
 
@@ -56,7 +56,7 @@ def test_every_combination_builds_and_works(flow, transform, residual):
 
 
 @pytest.mark.parametrize(
-    ("group", "name"), [(g, n) for g in ("encoder", "estimator", "residual") for n in FILES[g]]
+    ("group", "name"), [(g, n) for g in ("encoder", "residual") for n in FILES[g]]
 )
 def test_every_file_builds_and_works(group, name):
     assert_works(build(**{group: name}))
