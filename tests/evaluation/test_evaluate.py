@@ -13,11 +13,11 @@ from asbc.config import build, compose
 from asbc.data.windows import EvaluationWindows, evaluation_windows, leader_windows
 from asbc.errors import InputError
 from asbc.evaluation.cases import Cases
-from asbc.evaluation.checks import check_posterior
 from asbc.evaluation.evaluate import evaluate_draws, evaluate_posterior, protocol_windows
 from asbc.evaluation.predict import predict_windows, sample_pairs
 from asbc.evaluation.protocol import EvaluationSettings
 from asbc.evaluation.results import data_fingerprint, write_evaluation
+from asbc.evaluation.sbc import check_posterior
 from asbc.evaluation.scores import SCORES, Score
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Prior

@@ -10,10 +10,10 @@ from asbc import InputError, Run, read_pairs
 from asbc.data.pairs_file import PairsFile
 from asbc.data.source import pairs_of_split
 from asbc.data.windows import leader_windows
-from asbc.evaluation.checks import check_posterior
 from asbc.evaluation.evaluate import STRIDE, evaluate_posterior, evaluate_source
 from asbc.evaluation.protocol import EvaluationSettings
 from asbc.evaluation.results import write_evaluation
+from asbc.evaluation.sbc import check_posterior
 from asbc.evaluation.scores import Score
 from asbc.simulator.robust import simulate_drivers
 

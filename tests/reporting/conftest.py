@@ -11,9 +11,8 @@ import torch
 from matplotlib.figure import Figure
 
 from asbc.data.summary import QUANTITIES, DataSummary
-from asbc.evaluation import checks as calibration
+from asbc.evaluation import sbc as calibration
 from asbc.evaluation.cases import Cases
-from asbc.evaluation.checks import PosteriorChecks, rank_test
 from asbc.evaluation.protocol import EvaluationSettings, WindowScores
 from asbc.evaluation.results import (
     Evaluation,
@@ -22,6 +21,7 @@ from asbc.evaluation.results import (
     summarise,
     write_evaluation,
 )
+from asbc.evaluation.sbc import PosteriorChecks, rank_test
 from asbc.evaluation.scores import SCORES, Score
 from asbc.posterior.novelty import Novelty
 

@@ -8,7 +8,6 @@ from matplotlib.colors import to_rgb
 from asbc.reporting.figures.case_study import case_study
 from asbc.reporting.figures.comparison import ablation_bars, context_sweep
 from asbc.reporting.figures.convergence import Rounds, convergence
-from asbc.reporting.figures.errors import error_distributions
 from asbc.reporting.figures.posterior_checks import (
     contraction_boxes,
     coverage_curves,
@@ -18,6 +17,7 @@ from asbc.reporting.figures.posterior_checks import (
 )
 from asbc.reporting.figures.predictions import driving_measures, predictive_calibration
 from asbc.reporting.figures.style import COLOURS, save_figure
+from asbc.reporting.figures.window_errors import error_distributions
 
 # Machado, Oliveira and Fernandes (2009), complete deficiency, on linear RGB.
 DEFICIENCIES = {

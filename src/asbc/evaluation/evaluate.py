@@ -23,13 +23,6 @@ from asbc.data.summary import DataSummary
 from asbc.data.windows import EvaluationWindows, LeaderWindows, evaluation_windows, leader_windows
 from asbc.errors import InputError
 from asbc.evaluation.cases import study_cases
-from asbc.evaluation.checks import (
-    PosteriorChecks,
-    check_posterior,
-    contraction,
-    prior_variance,
-    recovery,
-)
 from asbc.evaluation.predict import sample_pairs
 from asbc.evaluation.protocol import EvaluationSettings, WindowScores, score_windows
 from asbc.evaluation.results import (
@@ -39,6 +32,13 @@ from asbc.evaluation.results import (
     data_fingerprint,
     plain_warnings,
     summarise,
+)
+from asbc.evaluation.sbc import (
+    PosteriorChecks,
+    check_posterior,
+    contraction,
+    prior_variance,
+    recovery,
 )
 from asbc.posterior.novelty import Novelty
 from asbc.run import Run

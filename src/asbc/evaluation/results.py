@@ -13,9 +13,9 @@ import pandas as pd
 
 from asbc.data.pairs import Pairs
 from asbc.evaluation.cases import Cases
-from asbc.evaluation.checks import PosteriorChecks
 from asbc.evaluation.driving import compare
 from asbc.evaluation.protocol import WindowScores
+from asbc.evaluation.sbc import PosteriorChecks
 from asbc.evaluation.scores import SCORES, VARIABLES, Score, bootstrap_interval, named
 from asbc.posterior.novelty import Novelty
 from asbc.utils.files import write_text

@@ -12,7 +12,6 @@ from asbc.evaluation.results import PROTOCOL_TITLES, Evaluation, pair_ranking, w
 from asbc.evaluation.scores import HEADLINE, VARIABLES, Score
 from asbc.reporting.figures.case_study import case_study
 from asbc.reporting.figures.convergence import Rounds, convergence
-from asbc.reporting.figures.errors import error_distributions
 from asbc.reporting.figures.posterior_checks import (
     contraction_boxes,
     coverage_curves,
@@ -22,6 +21,7 @@ from asbc.reporting.figures.posterior_checks import (
 )
 from asbc.reporting.figures.predictions import driving_measures, predictive_calibration
 from asbc.reporting.figures.style import save_figure
+from asbc.reporting.figures.window_errors import error_distributions
 from asbc.reporting.html import Page, Picture, Section, write_page
 from asbc.reporting.run_tables import (
     NOTE,

@@ -19,8 +19,8 @@ from asbc.reporting.collect import (
 from asbc.reporting.figures.case_study import case_study
 from asbc.reporting.figures.comparison import ablation_bars, context_sweep
 from asbc.reporting.figures.convergence import convergence
-from asbc.reporting.figures.errors import error_distributions
 from asbc.reporting.figures.style import save_figure
+from asbc.reporting.figures.window_errors import error_distributions
 from asbc.reporting.html import Page, Picture, Section, write_page
 from asbc.reporting.run_tables import NOTE
 from asbc.reporting.study_tables import (
@@ -107,11 +107,15 @@ def write_study(
     write_comparison(runs, summaries, agreements, folder)
     for page in pages:
         publish(page, _blocks(summaries, agreements))
-    sections = []
-    for name, summary in summaries.items():
-        tables = [_write_table_one(summary, name, folder), cost_table(summary)]
-        text = (*verdict(summary), NOTE, LEGEND)
-        sections.append(Section(f"Table 1, {PROTOCOL_TITLES[name]}", text, tables))
+    sections = [
+        Section(
+            f"Table 1, {PROTOCOL_TITLES[name]}",
+            verdict(summary),
+            [_write_table_one(summary, name, folder), cost_table(summary)],
+        )
+        for name, summary in summaries.items()
+    ]
+    sections.append(Section("How to read the tables", (NOTE, LEGEND)))
     if agreements:
         sections.append(Section(AGAINST_EXACT, (), [agreement_table(agreements)]))
     sections += _ablations(runs, folder)

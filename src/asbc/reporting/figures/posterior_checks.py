@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from asbc.evaluation.checks import LEVELS, PosteriorChecks
+from asbc.evaluation.sbc import LEVELS, PosteriorChecks
 from asbc.posterior.novelty import Novelty
 from asbc.reporting.figures.style import COLOURS, DOUBLE, SINGLE, new_figure, style, symbol
 

@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from asbc.evaluation import checks as calibration
-from asbc.evaluation.checks import rank_test
+from asbc.evaluation import sbc as calibration
+from asbc.evaluation.sbc import rank_test
 
 DRIVERS, DRAWS, NOISE = 400, 199, 0.7
 POSTERIOR_SD = NOISE / np.sqrt(1 + NOISE**2)
