@@ -1,19 +1,16 @@
-"""Cost of the encoder's forward and backward pass against the stock transformer of the same sizes.
+"""Encoder: a forward and backward pass against the stock transformer of the same sizes.
 
-Run `python benchmarks/bench_encoder.py`; it prints a table and writes it to `--output` as well.
-Batch 128 x 75 x 3, training mode with dropout 0.2, one thread, CPU time (user and system). The two
-are timed in turn, and the table shows the medians of many turns, so that other work on the machine
-touches both alike. "Stock" is `nn.TransformerEncoder` (d = 64, 2 layers, 4 heads, FFN 4d, GELU,
-`batch_first`) behind a linear projection and a [CLS] token.
+Batch 128 x 75 x 3, training mode, one thread, CPU time. The two are timed in turn, and the table
+shows the medians of many turns, so that other work on the machine touches both alike. "Stock" is
+`nn.TransformerEncoder` (d = 64, 2 layers, 4 heads, FFN 4d, GELU, `batch_first`) behind a linear
+projection and a [CLS] token.
 """
 
-import argparse
 import statistics
 import time
-from pathlib import Path
 
 import torch
-from output import publish
+from common import parse, parser_of, report
 from torch import Tensor, nn
 
 from asbc.posterior.encoder import LocalGlobalEncoder
@@ -67,13 +64,11 @@ def measure(turns: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print, and publish where asked."""
+    parser = parser_of(__doc__)
     parser.add_argument("--turns", type=int, default=TURNS)
-    parser.add_argument("--output", type=Path, default=Path("outputs/bench_encoder.md"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    table = measure(arguments.turns)
-    publish(table, arguments.output)
+    arguments = parse(parser)
+    report(__doc__, measure(arguments.turns), arguments.publish)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,13 @@
-"""Cost of scoring 900 windows x 500 samples: the batched scorer against loops over windows.
+"""Evaluation: the batched scorer against loops over windows.
 
-Run `python benchmarks/bench_evaluation.py`; it prints a table and writes it to `--output` as well.
-CPU time (user and system) of one thread. Loops are timed on a few windows and scaled up: one calls
-the same scorer window by window, the other is what one would write with scoringrules.
+Scores of all windows of 60 pairs x 500 samples. CPU time of one thread. Loops are timed on a few
+windows and scaled up: one calls the same scorer window by window, the other is what one would
+write with scoringrules.
 """
-
-import argparse
-import resource
-import time
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import scoringrules
-import torch
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
-from output import publish
+from common import cpu_seconds, drive, parse, parser_of, peak_memory, report, simulator_of
 from torch import Tensor
 
 from asbc.data.pairs import Pairs
@@ -24,44 +15,10 @@ from asbc.data.windows import EvaluationWindows, evaluation_windows
 from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import observed_series, score_windows
 from asbc.simulator import Simulator
-from asbc.utils.random import standard_normal, stream
+from asbc.utils.random import stream
 
-CONF = Path(__file__).parents[1] / "conf"
 PAIRS, STEPS, DRAWS, LOOPED = 60, 331, 500, 20
 PREFIX = (5, 1e-2, 0)  # steps, noise, seed
-
-
-def build(residual: str) -> Simulator:
-    """The simulator with the default groups of the configuration."""
-    groups = ["+model=idm", "+prior=paper", "+kinematics=paper", f"+residual={residual}"]
-    with initialize_config_dir(str(CONF), version_base=None):
-        config = compose(overrides=groups)
-    parts = (config.model.law, config.residual.process, config.prior, config.kinematics)
-    return Simulator(*map(instantiate, parts))
-
-
-def drive(simulator: Simulator) -> tuple[Pairs, Tensor]:
-    """Simulated pairs that stand in for recorded ones, and parameter draws for each."""
-    truth = simulator.prior.sample(PAIRS, stream(0, "truth"))
-    leader = 12 + 0.2 * standard_normal(stream(0, "leader"), PAIRS, STEPS).cumsum(1)
-    leader = leader.clamp_min(1)
-    gap = torch.full((PAIRS,), 25.0)
-    rollout = simulator.rollout(truth, leader, gap, leader[:, 0], stream(0, "noise"))
-    names = tuple(f"pair {i}" for i in range(PAIRS))
-    pairs = Pairs(
-        pair_id=names,
-        follower=names,
-        recording=names,
-        follower_class=names,
-        dt=simulator.dt,
-        offsets=torch.arange(PAIRS + 1) * STEPS,
-        gap=rollout.gap.flatten(),
-        speed=rollout.speed.flatten(),
-        leader_speed=leader.flatten(),
-        acceleration=rollout.acceleration.flatten(),
-    )
-    draws = simulator.prior.sample(PAIRS * DRAWS, stream(0, "draws"))
-    return pairs, draws.view(PAIRS, DRAWS, -1)
 
 
 def loop_with_scoringrules(
@@ -89,26 +46,20 @@ def loop_with_same_scorer(
     score_windows(simulator, theta, pairs, windows, chunk=1)
 
 
-def cpu_seconds(function: Callable[..., object], *arguments: object) -> float:
-    """CPU time of one call."""
-    start = time.process_time()
-    function(*arguments)
-    return time.process_time() - start
-
-
-def measure() -> str:
+def measure(pairs_count: int, looped: int) -> str:
     """The table, in Markdown."""
     lines = [
         "| residual | windows | method | CPU s | this / batched |",
         "|---|---:|---|---:|---:|",
     ]
     for residual in ("gaussian", "matern"):
-        simulator = build(residual)
-        pairs, theta = drive(simulator)
+        simulator = simulator_of(residual)
+        pairs = drive(simulator, pairs_count, STEPS)
+        draws = simulator.prior.sample(pairs_count * DRAWS, stream(0, "draws"))
         windows = evaluation_windows(pairs)
-        few = EvaluationWindows(windows.pair[:LOOPED], windows.start[:LOOPED], windows.horizon)
-        scale = len(windows.pair) / LOOPED
-        given = (simulator, theta, pairs)
+        few = EvaluationWindows(windows.pair[:looped], windows.start[:looped], windows.horizon)
+        scale = len(windows.pair) / looped
+        given = (simulator, draws.view(pairs_count, DRAWS, -1), pairs)
         loop_with_scoringrules(*given, few)  # compiles its kernels
         costs = {
             "batched": cpu_seconds(score_windows, *given, windows),
@@ -120,18 +71,16 @@ def measure() -> str:
             f"| {cost / costs['batched']:.2f} |"
             for name, cost in costs.items()
         ]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return "\n".join([*lines, "", f"Peak memory of the whole process: {peak:.0f} MB."])
+    return "\n".join([*lines, "", peak_memory()])
 
 
 def main() -> None:
-    """Measure, print, and write the table where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="Markdown file for the table")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    table = measure()
-    publish(table, arguments.output)
+    """Measure, print, and publish where asked."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--looped", type=int, default=LOOPED, help="windows that loops score")
+    arguments = parse(parser)
+    report(__doc__, measure(arguments.pairs, arguments.looped), arguments.publish)
 
 
 if __name__ == "__main__":

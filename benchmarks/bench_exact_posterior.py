@@ -1,16 +1,11 @@
-"""How close trained posteriors are to the exact ones of 20 simulated drivers.
+"""Closeness: trained posteriors against the exact ones of simulated drivers.
 
-Score finished runs, a row each:
-
-    python benchmarks/bench_exact_posterior.py --run RUN_DIR [RUN_DIR ...]
-
-Compare our estimator with the `sbi` package's NPE, both trained on the same simulations, with the
-same encoder, the same inputs to it and a MAF of the same sizes (needs sbi: the extra
-`benchmarks`); ours with `transform=bounded`, sbi with its defaults. sbi stops by itself once its
-validation loss has not improved for 20 epochs; with fewer epochs than that it has not converged,
-and the comparison is one at equal cost:
-
-    python benchmarks/bench_exact_posterior.py --residual gaussian --simulations 4000
+With `--run RUN ...` finished runs are scored, a row each. Without it our estimator is compared
+with the `sbi` package's NPE (the extra `benchmarks`): as many simulations of the same simulator
+behind the same leaders, the same encoder, the same inputs to it and a MAF of the same sizes; ours
+is `asbc train` with `acquisition=random training.rounds=0 transform=bounded`, sbi has its
+defaults. sbi stops by itself once its validation loss has not improved for 20 epochs; with fewer
+epochs than that it has not converged, and the comparison is one at equal cost.
 
 Drivers come from the prior and follow leaders of the data's test split. Their exact posteriors
 (NUTS) are computed once and kept below `--cache`, by simulator and data. The table has the C2ST
@@ -23,35 +18,29 @@ training.
 
 import argparse
 import sys
+import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
-from output import publish
-from peers import BATCH, SbiPosterior, train_ours
+from common import cpu_seconds, parse, parser_of, report
+from peers import BATCH, SbiPosterior
 from torch import Tensor
 
-from asbc.data.windows import leader_windows
-from asbc.exact.reference import STRIDE, ExactPosteriors, closeness, exact_of
+import asbc
+from asbc.config import build
+from asbc.exact.reference import ExactPosteriors, closeness, exact_of
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.reporting.text_tables import TextTable
-from asbc.run import load_posterior, open_run
-from asbc.simulator import Prior
 from asbc.simulator.robust import simulate_drivers
 from asbc.utils.random import uniform
-
-CONF = Path(__file__).parents[1] / "conf"
 
 
 class PriorDraws:
     """The prior in place of a posterior."""
 
-    def __init__(self, prior: Prior) -> None:
+    def __init__(self, prior: asbc.Prior) -> None:
         self.prior = prior
 
     def sample(self, states: Tensor, n: int, rng: Any) -> PosteriorSamples:
@@ -82,60 +71,77 @@ def row(
 def score_runs(folders: list[str], drivers: int, cache: Path) -> list[dict[str, str]]:
     """A row for each finished run."""
     rows = []
-    for folder in folders:
-        run = open_run(folder)
-        posterior = instantiate(run.config["estimator"])
-        load_posterior(posterior, run)
-        exact = exact_of(run.config, instantiate, drivers, cache)
-        names = posterior.posterior.prior.names
-        rows.append(row(run.folder.shown, 0, posterior.eval(), exact, names))
+    for run in map(asbc.Run.open, folders):
+        exact = exact_of(run, drivers, cache)
+        name = f"{run.label} {' '.join(run.variant)}".strip()
+        rows.append(row(name, 0, run.posterior, exact, run.simulator.parameter_names))
     return rows
 
 
 def compare(arguments: argparse.Namespace) -> list[dict[str, str]]:
-    """The prior, our estimator and sbi's on the same simulations."""
-    overrides = [f"residual={arguments.residual}", f"features={arguments.features}"]
-    overrides += ["transform=bounded", "encoder.dropout=0.05", "flow.dropout=0.05"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config: Any = OmegaConf.to_container(compose("train", overrides), resolve=True)
-    exact = exact_of(config, instantiate, arguments.drivers, arguments.cache)
-    simulator = instantiate(config["simulator"])
-    prior, names = simulator.prior, simulator.parameter_names
-    train = instantiate(config["data"]).splits().train
-    windows = leader_windows(train, config["data"]["context_steps"], STRIDE)
-    rows = [row("prior", 0, PriorDraws(prior), exact, names)]
+    """The prior, our estimator and sbi's, on as many simulations."""
+    rows = []
     for count in arguments.simulations:
-        theta, states = simulate_drivers(simulator, windows, count, seed=1)
         epochs = max(1, arguments.updates * BATCH // count)
-        torch.manual_seed(arguments.seed)
-        ours = instantiate(config["estimator"])
-        seconds = cpu_seconds(lambda o=ours, t=theta, x=states, e=epochs: train_ours(o, t, x, e))
-        rows.append(row(f"ours, {count} simulations", seconds, ours, exact, names))
-        if arguments.without_sbi:
-            continue
-        torch.manual_seed(arguments.seed)
-        theirs = SbiPosterior(prior, instantiate(config["encoder"]), ours.posterior.features)
-        seconds = cpu_seconds(
-            lambda s=theirs, t=theta, x=states, e=epochs: s.train(t, x, arguments.patience * e)
-        )
-        name = f"sbi, {count} simulations, {theirs.epochs} epochs"
-        rows.append(row(name, seconds, theirs, exact, names))
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.process_time()
+            run = train_ours(arguments, Path(folder) / "run", count, epochs)
+            seconds = time.process_time() - start
+            exact = exact_of(run, arguments.drivers, arguments.cache)
+            names = run.simulator.parameter_names
+            if not rows:
+                rows.append(row("prior", 0, PriorDraws(run.simulator.prior), exact, names))
+            rows.append(row(f"ours, {count} simulations", seconds, run.posterior, exact, names))
+            if not arguments.without_sbi:
+                most = arguments.patience * epochs
+                theirs, seconds = train_sbi(run, count, most, arguments.seed)
+                name = f"sbi, {count} simulations, {theirs.epochs} epochs"
+                rows.append(row(name, seconds, theirs, exact, names))
     return rows
 
 
-def cpu_seconds(function: Callable[[], object]) -> float:
-    """CPU time of one call."""
-    start = time.process_time()
-    function()
-    return time.process_time() - start
+def train_ours(arguments: argparse.Namespace, folder: Path, count: int, epochs: int) -> asbc.Run:
+    """Plain NPE as a user trains it: one set of simulations, the best epoch of all."""
+    settings = {
+        "training.rounds": 0,
+        "training.warmup_simulations": count,
+        "training.buffer_capacity": count,
+        "training.batch_size": BATCH,
+        "training.max_epochs": epochs,
+        "training.patience": epochs,
+        "encoder.dropout": 0.05,
+        "flow.dropout": 0.05,
+        "estimator.learning_rate": 2e-3,
+    }
+    return asbc.train(
+        folder=folder,
+        overrides=settings,
+        residual=arguments.residual,
+        encoder=arguments.encoder,
+        acquisition="random",
+        transform="bounded",
+        callbacks="none",
+        seed=arguments.seed,
+    )
+
+
+def train_sbi(run: asbc.Run, count: int, epochs: int, seed: int) -> tuple[SbiPosterior, float]:
+    """sbi's NPE on simulations behind the leaders of a run, and its CPU time."""
+    windows = run.leaders(run.config["data"]["context_steps"])
+    assert windows is not None
+    theta, states = simulate_drivers(run.simulator, windows, count, seed=1)
+    torch.manual_seed(seed)
+    encoder = build(run.config["encoder"])
+    theirs = SbiPosterior(run.simulator.prior, encoder, encoder.features)
+    return theirs, cpu_seconds(theirs.train, theta, states, epochs)
 
 
 def main() -> None:
-    """Measure, print, and write the table where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", nargs="+", help="run folders of train.py to score")
+    """Measure, print, and publish where asked."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--run", nargs="+", help="folders of trained runs to score")
     parser.add_argument("--residual", default="gaussian", choices=("gaussian", "matern"))
-    parser.add_argument("--features", default="actions", choices=("states", "actions"))
+    parser.add_argument("--encoder", default="actions", choices=("local_global", "actions"))
     parser.add_argument("--simulations", nargs="+", type=int, default=[4000])
     parser.add_argument("--updates", type=int, default=1200, help="optimiser steps of ours")
     parser.add_argument(
@@ -145,17 +151,14 @@ def main() -> None:
     parser.add_argument("--without-sbi", action="store_true", help="train ours only")
     parser.add_argument("--drivers", type=int, default=20)
     parser.add_argument("--cache", type=Path, default=Path("outputs/exact_posterior"))
-    parser.add_argument("--output", type=Path, help="Markdown file for the table")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    arguments = parse(parser)
     if arguments.run:
         rows = score_runs(arguments.run, arguments.drivers, arguments.cache)
     else:
         rows = compare(arguments)
     header = list(dict.fromkeys(name for line in rows for name in line))
     cells = [[line.get(name, "") for name in header] for line in rows]
-    table = TextTable(header, cells).to_markdown()
-    publish(table, arguments.output)
+    report(__doc__, TextTable(header, cells).to_markdown(), arguments.publish)
 
 
 if __name__ == "__main__":

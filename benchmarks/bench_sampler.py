@@ -1,19 +1,16 @@
-"""Cost of sampling and of density grids against nflows' own routines with the same weights.
+"""Sampler: draws and density grids against nflows' own routines with the same weights.
 
-Run `python benchmarks/bench_sampler.py`; it prints a table and writes it to `--output` as well.
-The flow is `flow=maf` with its default sizes and D = 6; one thread, CPU time (user and system),
-the best of a few turns. Sampling: 500 draws for each of 200 drivers, from the same noise, with the
-largest difference between the two. Acquisition: 5000 parameter vectors x 32 contexts, once per
-MC-dropout member, as a round of `acquisition=joint` does 20 times.
+The flow is `flow=maf` with its default sizes and D = 6; one thread, CPU time, the best of a few
+turns. Samples: 500 draws for each of 200 drivers, from the same noise, with the largest difference
+between the two. Log-densities: 5000 parameter vectors x 32 contexts, once per MC-dropout member,
+as a round of `acquisition=joint` does 20 times.
 """
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from output import publish
+from common import parse, parser_of, report
 from torch import Tensor
 
 from asbc.posterior.flow import MaskedAutoregressiveFlow
@@ -76,13 +73,11 @@ def measure(turns: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print, and publish where asked."""
+    parser = parser_of(__doc__)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--output", type=Path, default=Path("outputs/bench_sampler.md"))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    table = measure(arguments.turns)
-    publish(table, arguments.output)
+    arguments = parse(parser)
+    report(__doc__, measure(arguments.turns), arguments.publish)
 
 
 if __name__ == "__main__":

@@ -1,43 +1,34 @@
-"""Cost of a 10 s rollout: the batched simulator against a loop over trajectories and SUMO.
+"""Simulator: a 10 s rollout in a batch, in a loop over trajectories, and in SUMO.
 
-Run `python benchmarks/bench_simulator.py`; it prints a table and writes it to `--output` as well.
-All figures are CPU time (user and system) of one thread, best of several repetitions.
+CPU time of one thread, the best of several repetitions. "Loop" is the same model one trajectory
+at a time, as one would write it from the paper. SUMO drives its own IDM: two vehicles on each of
+many roads, without output and without residuals; the time is that of a vehicle. Where SUMO is not
+installed its column is empty.
 """
 
-import argparse
+import importlib.util
 import math
+import resource
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
-from output import publish
+from common import parse, parser_of, report, simulator_of
 from torch import Tensor
 
+from asbc.population.sumo_replay import build_roads, sumo_binary
 from asbc.simulator import Simulator
 from asbc.utils.random import standard_normal, stream, uniform
 
-CONF = Path(__file__).parents[1] / "conf"
 STEPS, DT = 50, 0.2
 BATCHES = (1, 100, 10_000, 100_000)
 LOOPED = 40
-# CPU time of a 10 s IDM rollout in SUMO 1.28, in process (libsumo), many followers per step;
-# measured by this project on a 2-core machine in November 2026. A single follower takes 1.05 ms.
-SUMO_MICROSECONDS = 500.0
+SUMO_ROADS, SUMO_ROLLOUTS = 200, 10
 
 Arguments = tuple[Tensor, Tensor, Tensor, Tensor]
-
-
-def build(residual: str) -> Simulator:
-    """The simulator with the default groups of the configuration."""
-    groups = ["+model=idm", "+prior=paper", "+kinematics=paper", f"+residual={residual}"]
-    with initialize_config_dir(str(CONF), version_base=None):
-        config = compose(overrides=groups)
-    parts = (config.model.law, config.residual.process, config.prior, config.kinematics)
-    return Simulator(*map(instantiate, parts))
 
 
 def scenario(simulator: Simulator, batch: int) -> Arguments:
@@ -51,7 +42,7 @@ def scenario(simulator: Simulator, batch: int) -> Arguments:
 def loop(
     theta: Tensor, leader: Tensor, gap: Tensor, speed: Tensor, rng: np.random.Generator
 ) -> None:
-    """The same model one trajectory at a time, as one would write it from the paper."""
+    """The same model one trajectory at a time."""
     lags = DT * np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
     rows = zip(theta.tolist(), leader.tolist(), gap.tolist(), speed.tolist(), strict=True)
     for (v0, s0, headway, a_max, b, sigma, *length), leader_speed, s, v in rows:
@@ -83,14 +74,47 @@ def cpu_microseconds(
     return 1e6 * best / len(arguments[0])
 
 
+def sumo_microseconds() -> float:
+    """CPU time of a vehicle's 10 s in SUMO: what more of them cost, without the loading."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        network = build_roads(folder, SUMO_ROADS, 10_000.0)
+        routes = folder / "pairs.rou.xml"
+        routes.write_text(_sumo_routes())
+        costs = [_sumo_seconds(network, routes, count) for count in (1, 1 + SUMO_ROLLOUTS)]
+    return 1e6 * (costs[1] - costs[0]) / (SUMO_ROLLOUTS * 2 * SUMO_ROADS)
+
+
+def _sumo_routes() -> str:
+    """A leader and a follower on every road."""
+    lines = ['<routes><vType id="idm" carFollowModel="IDM" speedDev="0"/>']
+    lines += [f'<route id="r{i}" edges="road{i}"/>' for i in range(SUMO_ROADS)]
+    for i in range(SUMO_ROADS):
+        for place in (140, 100):
+            state = f'depart="0" departPos="{place}" departSpeed="12"'
+            lines.append(f'<vehicle id="v{i}.{place}" type="idm" route="r{i}" {state}/>')
+    return "\n".join([*lines, "</routes>"])
+
+
+def _sumo_seconds(network: Path, routes: Path, rollouts: int) -> float:
+    """CPU time of a SUMO process that simulates some stretches of 10 s."""
+    command = [sumo_binary("sumo"), "-n", str(network), "-r", str(routes), "--no-step-log"]
+    command += ["--step-length", str(DT), "--end", str(STEPS * DT * rollouts)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def measure(seconds: float) -> str:
     """The table, in Markdown."""
     lines = [
         "| residual | batch | us per rollout | loop / this | SUMO / this |",
         "|---|---:|---:|---:|---:|",
     ]
+    sumo = sumo_microseconds() if importlib.util.find_spec("sumo") else None
     for residual in ("gaussian", "matern"):
-        simulator = build(residual)
+        simulator = simulator_of(residual)
         looped = cpu_microseconds(loop, scenario(simulator, LOOPED), seconds)
         costs = {"loop": looped}
         for batch in BATCHES:
@@ -98,21 +122,18 @@ def measure(seconds: float) -> str:
             costs[f"{batch:,}"] = cpu_microseconds(simulator.rollout, arguments, seconds)
         lines += [
             f"| {residual} | {batch} | {cost:.2f} | {looped / cost:.3g} "
-            f"| {SUMO_MICROSECONDS / cost:.3g} |"
+            f"| {'' if sumo is None else f'{sumo / cost:.3g}'} |"
             for batch, cost in costs.items()
         ]
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Measure, print, and write the table where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="Markdown file for the table")
+    """Measure, print, and publish where asked."""
+    parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="CPU time per table row")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    table = measure(arguments.seconds)
-    publish(table, arguments.output)
+    arguments = parse(parser)
+    report(__doc__, measure(arguments.seconds), arguments.publish)
 
 
 if __name__ == "__main__":

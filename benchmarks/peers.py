@@ -1,49 +1,15 @@
-"""Training of our estimator and of sbi's NPE on the same simulations, for the benchmarks."""
+"""sbi's NPE as a posterior like ours, for the benchmarks that compare with it."""
 
-import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from asbc.posterior import PosteriorEstimator
 from asbc.posterior.encoder import Features, States
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Prior
-from asbc.utils.random import stream
 
-BATCH, VALIDATION_SHARE = 128, 0.1
-
-
-def train_ours(
-    estimator: PosteriorEstimator,
-    theta: Tensor,
-    states: Tensor,
-    epochs: int,
-    learning_rate: float = 2e-3,
-) -> None:
-    """Maximum likelihood, one cycle of step sizes; a tenth of the data chooses the epoch."""
-    held = int(VALIDATION_SHARE * len(theta))
-    estimator.set_input_scaling(states)
-    optimizer = estimator.configure_optimizers()
-    steps = epochs * -(-(len(theta) - held) // BATCH)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps)
-    best, weights = float("inf"), estimator.state_dict()
-    for epoch in range(epochs):
-        estimator.train()
-        order = stream(0, "order", epoch).permutation(len(theta) - held) + held
-        for rows in torch.from_numpy(order).split(BATCH):
-            loss = -estimator.posterior.training_log_prob(theta[rows], states[rows]).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(estimator.parameters(), 5.0)
-            optimizer.step()
-            cycle.step()
-        value = -float(estimator.log_prob(theta[:held], states[:held]).mean())
-        if value < best:
-            best, weights = value, copy.deepcopy(estimator.state_dict())
-    estimator.load_state_dict(weights)
-    estimator.eval()
+BATCH = 128
 
 
 class _NoTracker:

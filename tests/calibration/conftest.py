@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -81,23 +80,6 @@ def drive(
     return Pairs.from_series(driven.gap, driven.speed, leader, simulator.dt, recording="r")
 
 
-def as_table(pairs: Pairs) -> pd.DataFrame:
-    """The pairs as a user's table."""
-    lengths = pairs.lengths.numpy()
-    names = [name.partition("/")[2] for name in pairs.pair_id]
-    return pd.DataFrame(
-        {
-            "recording": np.repeat(pairs.recording, lengths),
-            "pair_id": np.repeat(names, lengths),
-            "follower_id": np.repeat(names, lengths),
-            "time": np.concatenate([np.arange(n) * pairs.dt for n in lengths]),
-            "gap": pairs.gap,
-            "speed": pairs.speed,
-            "leader_speed": pairs.leader_speed,
-        }
-    )
-
-
 def train(residual: str, folder: Path) -> Run:
     """A run that has seen 250 batches of fresh simulations: rough, but no nonsense."""
     simulator, rng = simulator_of(residual), np.random.default_rng(1)
@@ -105,7 +87,7 @@ def train(residual: str, folder: Path) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("asbc.data.summary.plot_trajectories", lambda *_: None)
         return asbc.train(
-            as_table(recorded),
+            recorded.to_table(),
             folder,
             TRAINING | {f"+prior.overrides.{n}": v for n, v in prior_of(residual).items()},
             residual=residual,
@@ -142,8 +124,3 @@ def simulate_pairs() -> Callable[..., tuple[torch.Tensor, Pairs]]:
         return theta, drive(simulator, theta, steps, rng)
 
     return simulate
-
-
-@pytest.fixture(scope="session")
-def table_of() -> Callable[[Pairs], pd.DataFrame]:
-    return as_table

@@ -29,10 +29,9 @@ DRIVERS, DRAWS = 9, 200
 def table(
     gaussian_run: Run,
     simulate_pairs: Callable[..., tuple[torch.Tensor, Pairs]],
-    table_of: Callable[[Pairs], pd.DataFrame],
 ) -> pd.DataFrame:
     """Recordings of 16 s."""
-    return table_of(simulate_pairs(gaussian_run.simulator, DRIVERS, seed=21, steps=80)[1])
+    return simulate_pairs(gaussian_run.simulator, DRIVERS, seed=21, steps=80)[1].to_table()
 
 
 @pytest.fixture(scope="module")

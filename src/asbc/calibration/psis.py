@@ -1,8 +1,8 @@
 """Network draws weighted by the exact posterior; where they miss it, drawn again until they do.
 
 The network's draws are a start, so one Student t suffices. `asbc.exact.importance` starts from
-nothing: it needs JAX and the IDM, and in this place took three times as long per driver, after a
-minute of compilation.
+nothing: it needs JAX and the IDM, and in this place took two to three times as long per driver,
+after a minute of compilation.
 """
 
 import math

@@ -111,6 +111,34 @@ class Pairs:
             acceleration=acceleration.flatten(),
         )
 
+    def to_table(self) -> pd.DataFrame:
+        """A row per sample, with the columns of `asbc.data.table`: what `read_pairs` reads.
+
+        Example:
+            >>> series = torch.full((2, 5), 10.0)
+            >>> pairs = Pairs.from_series(2 * series, series, series, dt=0.2)
+            >>> pairs.to_table()[["recording", "pair_id", "time", "gap"]].tail(2)
+               recording pair_id  time   gap
+            8  simulated       1   0.6  20.0
+            9  simulated       1   0.8  20.0
+        """
+        lengths = self.lengths.numpy()
+        labels = {
+            "recording": self.recording,
+            "pair_id": _part(self.pair_id, self.recording),
+            "follower_id": _part(self.follower, self.recording),
+            "follower_class": self.follower_class,
+        }
+        step = np.arange(lengths.sum()) - np.repeat(self.offsets[:-1].numpy(), lengths)
+        columns = {name: np.repeat(np.array(label), lengths) for name, label in labels.items()}
+        return pd.DataFrame(
+            {
+                **columns,
+                "time": step * self.dt,
+                **{name: getattr(self, name).numpy() for name in STATE_COLUMNS},
+            }
+        )
+
     def pair(self, index: int) -> dict[str, Tensor]:
         """The columns of one pair, each (samples,)."""
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
@@ -189,6 +217,11 @@ def forward_difference(speed: np.ndarray, starts: np.ndarray, dt: float) -> np.n
 
 def _join(recording: Sequence[str], key: Sequence[str] | pd.Series) -> list[str]:
     return [f"{r}/{k}" for r, k in zip(recording, key, strict=True)]
+
+
+def _part(keys: Sequence[str], recording: Sequence[str]) -> list[str]:
+    """What follows the recording in keys that `_join` made."""
+    return [key.removeprefix(f"{r}/") for r, key in zip(recording, keys, strict=True)]
 
 
 def _flat(column: pd.Series) -> Tensor:
