@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from asbc.commands.report import main
+from asbc.config import compose
 from asbc.errors import InputError
 from asbc.evaluation.scores import headline
 from asbc.reporting.collect import find_runs, group_comparable, require_comparable, with_suffixes
@@ -164,3 +166,12 @@ def test_missing_figures_say_what_they_need(save_run, tmp_path, draw_nothing) ->
     assert "Pooled MA-IDM: Take care." in page
     text = " ".join(lines)
     assert "Fig. 6 (ablations) needs" in text and "Fig. 7 (T_E sweep) needs" in text
+
+
+def test_the_command_prints_table_one(save_run, tmp_path, draw_nothing, capsys) -> None:
+    runs = [save_run("g0"), save_run("b", acquisition=None, method="Pooled B-IDM")]
+    shown = ",".join(map(str, runs))
+    main(compose("report", [f"runs=[{shown}]", f"output={tmp_path / 'out'}"]))
+    text = capsys.readouterr().out
+    assert "| ASBC-Gaussian |" in text and "| Pooled B-IDM |" in text
+    assert text.rstrip().endswith("out/report.html")

@@ -6,6 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from asbc.commands.study import main
+from asbc.config import compose
 from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
 from asbc.study import PlannedRun, Step, Study, is_done, run_study
@@ -75,6 +77,30 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     run_study(make_runs(tmp_path), 1, lambda *_: 0)
     with pytest.raises(InputError, match="run0 holds a run with other arguments.*a=1"):
         run_study(make_runs(tmp_path, extra="b=2"), 1, lambda *_: 0)
+
+
+def test_the_command_makes_the_runs_and_the_report(tmp_path, monkeypatch):
+    calls: list[tuple[str, str]] = []
+    broken = {"train"}
+
+    def execute(step: Step, output: Path) -> int:
+        calls.append((step.command, str(output.relative_to(tmp_path))))
+        return int(step.command in broken)
+
+    monkeypatch.setattr("asbc.study.execute", execute)
+    arguments = ["study=paper", "only=[matern,b_idm]", "seeds=[3]", "jobs=1"]
+    cfg = compose("study", [*arguments, f"output={tmp_path}"])
+    with pytest.raises(InputError, match="study paper: 1 of its commands failed") as error:
+        main(cfg)
+    assert str(error.value).endswith(f"train: see {tmp_path}/matern/seed3/train.out")
+    baseline, report = ("baseline", "b_idm/seed3/baseline.out"), ("report", "report.out")
+    assert calls == [("train", "matern/seed3/train.out"), baseline, report]
+    calls.clear()
+    broken.clear()
+    main(cfg)
+    assert calls == [(name, f"matern/seed3/{name}.out") for name in ("train", "evaluate")] + [
+        report
+    ]
 
 
 class Serial:

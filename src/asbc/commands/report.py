@@ -6,7 +6,6 @@ from omegaconf import DictConfig
 def main(cfg: DictConfig) -> None:
     """Find the runs, refuse unlike ones, and write one report per comparable group."""
     # Imported here, so that --help, completion and mistakes in the arguments answer at once.
-    import logging
     from pathlib import Path
 
     import torch
@@ -16,7 +15,6 @@ def main(cfg: DictConfig) -> None:
     from asbc.reporting.design_study import write_design_study
     from asbc.reporting.study_report import write_studies
 
-    logging.getLogger("arviz").setLevel(logging.WARNING)  # it announces what is not installed
     torch.set_num_threads(cfg.threads)
     output, patterns = Path(cfg.output), cfg.runs
     if OmegaConf.is_list(patterns):
