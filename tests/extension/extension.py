@@ -1,4 +1,4 @@
-"""A user's own law, residual, encoder, loader and metric, as CONTRIBUTING.md says to write them."""
+"""A user's own law, residual, encoder, loader and metric, written as CONTRIBUTING.md says."""
 
 import math
 from dataclasses import dataclass
@@ -97,5 +97,4 @@ def median_error() -> Score:
         function=lambda samples, ordered, observed: (
             (samples.mean(1, dtype=torch.float64) - observed).abs().median(-1).values
         ),
-        headline=True,
     )

@@ -39,6 +39,12 @@ class Fit:
         pairs: the drivers, in the order of all tables.
         part: their draws and diagnostics.
         skipped: reason by driver that could not be calibrated.
+
+    Example:
+        >>> from asbc import train
+        >>> fit = train(table, folder, small, experiment="smoke").calibrate(table, samples=20)
+        >>> len(fit), fit.draws.shape, list(fit.draws)[:4]
+        (12, (240, 8), ['pair_id', 'draw', 'v0', 's0'])
     """
 
     model: Model
@@ -158,8 +164,13 @@ def calibrate(
         min_duration: shortest recording used (s); None: as long as the model's context.
 
     Example:
-        >>> fit = calibrate("drivers.csv", run="outputs/demo")  # doctest: +SKIP
-        >>> fit.summary, fit.to_sumo("drivers.add.xml")  # doctest: +SKIP
+        >>> from asbc import train
+        >>> run = train(table, folder, small, experiment="smoke")
+        >>> fit = calibrate(table, run, samples=20)
+        >>> fit.summary.loc[0, ["pair_id", "parameter", "unit"]].tolist()
+        ['r/0', 'v0', 'm/s']
+        >>> fit.to_sumo("drivers.add.xml").name
+        'drivers.add.xml'
     """
     run = run if isinstance(run, Run) else Run.open(run)
     model = run.model()

@@ -21,6 +21,15 @@ class Pairs:
 
     Rows of pair i are `offsets[i]:offsets[i + 1]` of the flat columns. Speeds are in m/s, the net
     gap in m. `follower` is unique over recordings, so one driver is one key.
+
+    Example:
+        >>> table = pd.DataFrame({
+        ...     "recording": "r", "pair_id": ["7", "7", "8"], "follower_id": ["1", "1", "2"],
+        ...     "follower_class": "car", "gap": [20.0, 20.5, 12.0], "speed": [10.0, 10.0, 8.0],
+        ...     "leader_speed": [12.5, 12.5, 8.0]})
+        >>> pairs = Pairs.from_table(table, dt=0.2)
+        >>> pairs.pair_id, pairs.lengths.tolist(), pairs.find("8")
+        (('r/7', 'r/8'), [2, 1], 1)
     """
 
     pair_id: tuple[str, ...]

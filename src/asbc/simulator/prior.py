@@ -50,6 +50,12 @@ class Prior:
     Attributes:
         names, units: one per column of theta.
         low, high: (dim,) float32 bounds of the support.
+
+    Example:
+        >>> headway = {"unit": "s", "centre": 1.6, "log_scale": 1.0, "low": 0.6, "high": 4.5}
+        >>> prior = Prior({"T": headway}, {})
+        >>> prior.icdf(torch.tensor([[0.0], [0.5], [1.0]])).flatten()
+        tensor([0.6000, 1.6259, 4.5000])
     """
 
     def __init__(

@@ -54,6 +54,17 @@ class Simulator:
         kinematics: gap update.
         dt: time step (s).
         acceleration_bounds: hardest braking and strongest acceleration (m/s^2).
+
+    Example:
+        >>> from asbc.config import build, compose
+        >>> simulator = build(compose("train", ["residual=matern"]).simulator)
+        >>> simulator.parameter_names
+        ('v0', 's0', 'T', 'a_max', 'b', 'sigma', 'ell')
+        >>> rng = np.random.default_rng(0)
+        >>> theta, leader = simulator.prior.sample(4, rng), torch.full((4, 75), 10.0)
+        >>> drives = simulator.rollout(theta, leader, torch.full((4,), 20.0), leader[:, 0], rng)
+        >>> drives.states.shape, simulator.log_likelihood(theta, drives.states).shape
+        (torch.Size([4, 75, 3]), torch.Size([4]))
     """
 
     def __init__(

@@ -54,8 +54,9 @@ def train(
         The finished run, as `Run.open` gives it.
 
     Example:
-        >>> train("pairs.csv", experiment="smoke", residual="matern")  # doctest: +SKIP
-        Run('outputs/2026-11-18/10-00-00-000000')
+        >>> run = train(table, folder, small, experiment="smoke", residual="matern")
+        >>> run, run.label
+        (Run('outputs/mine'), 'ASBC-Matérn')
     """
     path = Path(folder or f"outputs/{datetime.now():%Y-%m-%d/%H-%M-%S-%f}").absolute()
     given = dict(choices)
