@@ -1,4 +1,4 @@
-"""What the examples in docstrings may use: a small table of drivers, and sizes of a toy network."""
+"""What examples in docstrings may use: a small table of drivers, and sizes of a toy network."""
 
 from pathlib import Path
 
