@@ -11,7 +11,7 @@ WHEEL  := build/wheel
 # One thread per process: pytest runs one process per core.
 TEST_ENV := OMP_NUM_THREADS=1 WANDB_MODE=offline
 
-.PHONY: demo comparison design test nightly wheel lint format clean
+.PHONY: demo comparison design benchmarks test nightly wheel lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,16 @@ design: $(VENV)/.dev  ## does active design pay? Budgets and ways to spend them 
 	@test -n "$(DATA)" || { echo "usage: make design DATA=FILE"; exit 2; }
 	$(BIN)/asbc study study=design output=$(DESIGN) \
 		"overrides=['data=pairs','data.path=$(abspath $(DATA))']"
+
+benchmarks: $(VENV)/.dev  ## what the parts cost, each against a peer: docs/benchmarks.md; RUN=FOLDER for refinement
+	for name in simulator encoder sampler evaluation calibration; do \
+		$(BIN)/python benchmarks/bench_$$name.py --publish || exit 1; \
+	done
+	$(BIN)/python benchmarks/bench_refinement.py --publish $(if $(RUN),--run $(RUN))
+	@if $(BIN)/python -c "import sbi" 2>/dev/null; then \
+		$(BIN)/python benchmarks/bench_sbi.py --publish && \
+		$(BIN)/python benchmarks/bench_exact_posterior.py --publish; \
+	else echo "left out, for want of sbi (pip install -e '.[benchmarks]'): bench_sbi, bench_exact_posterior"; fi
 
 test: $(VENV)/.dev  ## set up and run the default tests
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m "not slow"

@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from common import cpu_seconds, drive, parse, parser_of, peak_memory, report
 
-from asbc.baselines.method import Task
-from asbc.baselines.unpooled import Unpooled
 from asbc.calibration.calibrate import CalibrationSettings, Job, calibrate_into
 from asbc.calibration.refinement import NoRefinement
 from asbc.config import build, compose
@@ -45,15 +43,14 @@ def calibrate_seconds(model: Model, pairs: Pairs) -> float:
 
 def nuts_seconds(model: Model, pairs: Pairs, drivers: int, at_once: int) -> tuple[float, float]:
     """Per driver without compilation, and the compilation."""
-    task = Task(model.simulator, pairs, pairs, STEPS, DRAWS, 0)
+    from asbc.exact.drivers import nuts_drivers
 
-    def sample(count: int, settings: NutsSettings) -> float:
-        method = Unpooled(drivers=count, drivers_at_once=at_once, nuts=settings)
-        return cpu_seconds(method.fit, task)
+    def sample(count: int) -> float:
+        some, settings = pairs.select(range(count)), NutsSettings()
+        return nuts_drivers(model.simulator, some, STEPS, settings, 0, at_once).nuts_seconds
 
-    sample(1, NutsSettings(chains=4, warmup=1, draws=4))  # imports
     # Five times the drivers: what does not grow is compilation.
-    few, many = sample(drivers, NutsSettings()), sample(5 * drivers, NutsSettings())
+    few, many = sample(drivers), sample(5 * drivers)
     cost = (many - few) / (4 * drivers)
     return cost, max(few - drivers * cost, 0.0)
 

@@ -19,8 +19,10 @@ from asbc.calibration.calibrate import (
     CalibrationSettings,
     Job,
     calibrate_chunk,
+    calibrate_chunks,
     calibrate_into,
 )
+from asbc.calibration.export.parts import Part
 from asbc.calibration.psis import Weighting
 from asbc.calibration.refinement import NoRefinement, PsisRefinement
 from asbc.data.pairs import Pairs
@@ -179,6 +181,21 @@ def test_a_finished_run_is_not_repeated(
     outcome = calibrate_into(folder, job, pairs, {})
     assert outcome.drivers == 11 and sum(outcome.routes.values()) == 11
     assert outcome.text() + "\n" == (folder / "summary.txt").read_text()
+
+
+def test_chunks_joined_are_what_one_chunk_would_be(job: Job, pairs: Pairs) -> None:
+    several = [part for _, part in calibrate_chunks(job, pairs)]
+    one = replace(job, settings=replace(job.settings, chunk=256))
+    [(_, whole)] = calibrate_chunks(one, pairs)
+    joined = Part.joined(several)
+    assert len(several) == 3 and joined.skipped == whole.skipped == {}
+    ours, theirs = joined.draws.to_pandas(), whole.draws.to_pandas()
+    assert ours["pair_id"].astype(str).tolist() == theirs["pair_id"].astype(str).tolist()
+    # Other drivers in a batch change rounding, and nothing else.
+    np.testing.assert_allclose(ours[["v0", "sigma"]], theirs[["v0", "sigma"]], rtol=1e-4)
+    assert joined.drivers["position"].tolist() == list(range(11))
+    assert joined.predictive["gap"].shape == whole.predictive["gap"].shape == (5, 11, 20)
+    assert joined.seconds["psis"] == sum(part.seconds["psis"] for part in several)
 
 
 def test_the_closing_text_counts_every_way_and_cost(folder: Path) -> None:
