@@ -37,6 +37,12 @@ def minimise(
         low, high: (dim,) the box.
         steps: gradient steps.
         learning_rate: of the first step; falls to 0 along a cosine.
+
+    Example:
+        >>> start, low, high = torch.tensor([[0.5]]), torch.zeros(1), torch.ones(1)
+        >>> best, _ = minimise(lambda x: (x[:, 0] - 0.25) ** 2, start, low, high, steps=200)
+        >>> round(float(best), 2)
+        0.25
     """
     share = ((start - low) / (high - low)).clamp(MARGIN, 1 - MARGIN)
     position = torch.logit(share.double()).requires_grad_()

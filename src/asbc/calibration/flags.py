@@ -39,7 +39,12 @@ def flag_columns(
 
 
 def at_bound(theta: Tensor, prior: Prior) -> np.ndarray:
-    """Which bounds each posterior leans against, e.g. "v0:low b:high"; "" for none."""
+    """Which bounds each posterior leans against, e.g. "v0:low b:high"; "" for none.
+
+    Args:
+        theta: draws (driver, draw, dim).
+        prior: the bounds.
+    """
     margin = BOUND_MARGIN * (prior.high - prior.low)
     sides = {
         "low": (theta <= prior.low + margin).float().mean(1) > BOUND_SHARE,

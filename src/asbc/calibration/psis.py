@@ -110,6 +110,11 @@ def resample(theta: Tensor, weights: Tensor, n: int, rng: np.random.Generator) -
 
     One uniform number per driver places n equidistant points on the cumulated weights: each draw
     is taken at least floor(n w) and at most ceil(n w) times.
+
+    Example:
+        >>> theta, weights = torch.tensor([[[7.0], [8.0]]]), torch.tensor([[0.75, 0.25]])
+        >>> resample(theta, weights, 4, np.random.default_rng(0)).sum()
+        tensor(29.)
     """
     drivers = len(theta)
     numbers = uniform(rng, drivers, 1 + n, dtype=torch.float64)

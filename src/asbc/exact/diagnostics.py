@@ -71,6 +71,11 @@ class Convergence:
         drivers: how many were sampled each by itself; 0 for a joint posterior.
         drivers_not_converged: those that broke a bound.
         drivers_by_importance: those that broke a bound with NUTS and were sampled again.
+
+    Example:
+        >>> one_of_two = {"drivers": 2, "drivers_not_converged": ("r/7",)}
+        >>> Convergence(1.3, 90, 0, 8000, max_r_hat=1.01, min_ess=400, **one_of_two).remark
+        '1 of 2 drivers did not converge'
     """
 
     r_hat: float
@@ -298,7 +303,12 @@ def require_extra() -> None:
 
 
 def take_draws(theta: np.ndarray, samples: int) -> Tensor:
-    """`samples` of the draws (chain, draw, ..., dim), evenly spaced, as float32 (samples, ...)."""
+    """`samples` of the draws (chain, draw, ..., dim), evenly spaced, as float32 (samples, ...).
+
+    Example:
+        >>> take_draws(np.arange(10.0).reshape(2, 5, 1), 4).flatten()
+        tensor([0., 3., 6., 9.])
+    """
     flat = theta.reshape(-1, *theta.shape[2:])
     place = np.linspace(0, len(flat) - 1, samples).round().astype(int)
     return torch.from_numpy(flat[place]).float()

@@ -33,6 +33,14 @@ class Population:
         names, units: one per column of `theta`.
         theta: (draws, dim).
         drivers: how many drivers the draws come from, each with the same number of rows.
+
+    Example:
+        >>> theta = torch.tensor([[30.0, 1.0], [32.0, 1.2], [24.0, 2.0], [26.0, 2.2]])
+        >>> population = Population(("v0", "T"), ("m/s", "s"), theta, drivers=2)
+        >>> population.mean()
+        tensor([28.0000,  1.6000])
+        >>> population.sample(2, np.random.default_rng(0)).shape
+        torch.Size([2, 2])
     """
 
     names: tuple[str, ...]

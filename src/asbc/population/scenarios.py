@@ -187,7 +187,7 @@ class RingScenario:
         shorter = replace(self.ring, duration=self.sweep_duration)
         others = (self._simulate(world, vehicles, shorter) for vehicles in self.sweep_vehicles)
         measured = [self._measure(each) for each in chain([traffic], others)]
-        tables, cells = zip(*measured, strict=True)
+        tables, cells = [table for table, _ in measured], [part for _, part in measured]
         table = pd.concat(tables).reset_index().sort_values(["vehicles", "replication"])
         table.to_csv(world.folder / "ring.csv", index=False, float_format="%.6g")
         law, mean = world.model.simulator.law, world.population.mean()

@@ -37,6 +37,12 @@ class SumoTypes:
         speed_limit: limit (m/s) of the road where the drivers were recorded. Their desired speed
             then scales with the limits of the simulated network; None: no limit binds them.
         step_length: time step (s) of the data, which SUMO should run with.
+
+    Example:
+        >>> SumoTypes(length=-1.0)
+        Traceback (most recent call last):
+        ...
+        asbc.errors.InputError: sumo.length=-1.0; expected a positive number
     """
 
     distribution: str = "asbc_drivers"
