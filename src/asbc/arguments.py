@@ -179,6 +179,8 @@ def _unknown_key(message: str, command: str) -> str | None:
     key = found[1] or found[2]
     known = [*_keys(compose(command)), *_groups(command)]
     # A key of the same section first: training.round means training.rounds.
+    if key in known:
+        return f"{key}: a group, of which one file is chosen; write {key}=NAME"
     close = difflib.get_close_matches(key, known, 1)
     advice = f"did you mean {close[0]}?" if close else f"see asbc {command} --help"
     return f"{key}: no such setting; {advice}"

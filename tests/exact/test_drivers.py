@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.evaluation.checks import rank_statistics, rank_test
+from asbc.evaluation.sbc import rank_statistics, rank_test
 from asbc.exact.diagnostics import NutsSettings
 
 pytest.importorskip("numpyro")

@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 from asbc.data.pairs import Pairs
 from asbc.data.source import DataSource
 from asbc.data.windows import evaluation_windows
+from asbc.errors import InputError
 from asbc.evaluation.predict import sample_pairs
 from asbc.evaluation.protocol import EvaluationSettings, score_windows
 from asbc.evaluation.scores import HEADLINE, SCORES
@@ -40,6 +41,11 @@ def validation_scores(
     windows = evaluation_windows(
         some, settings.horizon, settings.stride, settings.max_windows, first_start
     )
+    if not len(windows.pair):
+        raise InputError(
+            f"callbacks=monitor: no window of {settings.horizon} steps fits into the "
+            f"{len(some)} validation pairs; use longer pairs, or callbacks=default"
+        )
     table = score_windows(
         simulator,
         draws.theta,

@@ -158,5 +158,5 @@ def simulate_drivers(
             return SimulatedDrivers(torch.cat(theta)[:count], torch.cat(states)[:count])
     raise InputError(
         f"only {found} of {count * MAX_BATCHES} simulated drivers did not collide; "
-        "check the data's gaps and speeds, or set evaluation.simulated_drivers=0"
+        "check the data's gaps and speeds, or narrow the prior"
     )

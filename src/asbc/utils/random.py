@@ -92,7 +92,7 @@ class RowStreams(np.random.Generator):
         fill: Callable[[np.random.Generator, np.ndarray], Any],
     ) -> np.ndarray:
         if out is not None:
-            raise NotImplementedError("RowStreams fills no array of yours; give the size instead")
+            raise TypeError("RowStreams fills no array of yours; give the size instead")
         shape = (size,) if isinstance(size, int) else tuple(size or (0,))
         self._require_whole_groups(shape[0])
         result = np.empty(shape, dtype=dtype)
@@ -108,7 +108,7 @@ class RowStreams(np.random.Generator):
 
 def _refuse(name: str) -> property:
     def refuse(self: RowStreams) -> Any:
-        raise NotImplementedError(
+        raise TypeError(
             f"RowStreams has no {name}: it would give every chunk of rows the same numbers; draw "
             "with standard_normal or random and transform, or add the method to RowStreams"
         )
