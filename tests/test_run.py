@@ -12,7 +12,8 @@ import yaml
 
 from asbc.config import CONF, compose
 from asbc.errors import InputError
-from asbc.run import Run, git_commit, load_tensors
+from asbc.run import Run, git_commit
+from asbc.utils.files import load_tensors
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import pickle
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +24,7 @@ import yaml
 
 from asbc.config import build, require_trusted
 from asbc.errors import InputError
-from asbc.utils.files import locked, remove_leftovers, replacing, write_text
+from asbc.utils.files import load_tensors, locked, remove_leftovers, save_tensors, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -371,31 +369,6 @@ class Model:
             digest.update(name.encode())
             digest.update(value.detach().to(torch.float32).contiguous().numpy().tobytes())
         return digest.hexdigest()
-
-
-def save_tensors(content: Mapping[str, Any], path: str | Path) -> None:
-    """`torch.save` of tensors and plain values that a kill cannot leave half-done."""
-    import torch
-
-    with replacing(path) as partial, partial.open("wb") as file:
-        torch.save(dict(content), file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def load_tensors(path: Path) -> dict[str, Any]:
-    """What `save_tensors` wrote; a file that is anything else is refused, and never executed."""
-    import torch
-
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; the run was not finished, train again")
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, KeyError, EOFError, pickle.UnpicklingError) as error:
-        raise InputError(
-            f"{path}: not a file of weights ({str(error).splitlines()[0]}); copy it again or "
-            "train again"
-        ) from error
 
 
 def key_of(override: str) -> str:

@@ -14,8 +14,8 @@ from asbc.exact.reference import (
     exact_posteriors,
 )
 from asbc.posterior.posterior import PosteriorSamples
-from asbc.run import load_tensors, save_tensors
 from asbc.simulator.robust import simulate_drivers
+from asbc.utils.files import load_tensors, save_tensors
 from asbc.utils.random import standard_normal, stream
 
 both_residuals = pytest.mark.parametrize("residual", ["gaussian", "matern"])

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from asbc.run import save_tensors
 from asbc.training.callbacks import AtomicCheckpointIO
+from asbc.utils.files import save_tensors
 
 
 def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):

@@ -10,9 +10,10 @@ import pytorch_lightning as pl
 import torch
 
 from asbc.errors import InputError
-from asbc.run import Run, load_tensors
+from asbc.run import Run
 from asbc.training.callbacks import RoundProgress
 from asbc.training.loop import RoundCallback, RoundObserver
+from asbc.utils.files import load_tensors
 
 
 class ScriptedLosses(RoundCallback):

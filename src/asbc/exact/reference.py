@@ -21,10 +21,11 @@ from asbc.data.windows import LeaderWindows, leader_windows
 from asbc.evaluation.agreement import agreement
 from asbc.evaluation.predict import sample_contexts
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
-from asbc.run import Run, load_tensors, save_tensors
+from asbc.run import Run
 from asbc.simulator import Simulator
 from asbc.simulator.robust import SimulatedDrivers, simulate_drivers
 from asbc.types import Density
+from asbc.utils.files import load_tensors, save_tensors
 from asbc.utils.random import key, stream
 
 # What defines drivers and posteriors; where tables are cached does not.

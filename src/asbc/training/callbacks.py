@@ -9,8 +9,8 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from tqdm import tqdm
 
-from asbc.run import save_tensors
 from asbc.training.loop import RoundCallback
+from asbc.utils.files import save_tensors
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

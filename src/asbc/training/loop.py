@@ -19,10 +19,10 @@ from torch import Tensor
 
 from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
-from asbc.run import Run, save_tensors
+from asbc.run import Run
 from asbc.training.datamodule import SimulationDataModule
 from asbc.training.settings import LoopSettings
-from asbc.utils.files import write_text
+from asbc.utils.files import save_tensors, write_text
 from asbc.utils.random import key
 
 log = logging.getLogger(__name__)

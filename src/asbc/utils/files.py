@@ -2,10 +2,14 @@
 
 import fcntl
 import os
+import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from asbc.errors import InputError
 
 # Ending of what is being written; a leftover of a killed process may be deleted.
 PARTIAL = ".partial"
@@ -50,3 +54,28 @@ def locked(path: Path) -> Iterator[bool]:
             yield False
         else:
             yield True
+
+
+def save_tensors(content: Mapping[str, Any], path: str | Path) -> None:
+    """`torch.save` of tensors and plain values that a kill cannot leave half-done."""
+    import torch
+
+    with replacing(path) as partial, partial.open("wb") as file:
+        torch.save(dict(content), file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """What `save_tensors` wrote; a file that is anything else is refused, and never executed."""
+    import torch
+
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; the run was not finished, train again")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, KeyError, EOFError, pickle.UnpicklingError) as error:
+        raise InputError(
+            f"{path}: not a file of weights ({str(error).splitlines()[0]}); copy it again or "
+            "train again"
+        ) from error
