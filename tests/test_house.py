@@ -15,9 +15,9 @@ from asbc.commands import COMMANDS
 SRC = Path(asbc.__file__).parent
 # Data flow from left to right: a package imports from its left only.
 ORDER = (
-    *("errors", "types", "utils", "config", "data", "simulator", "design", "posterior", "run"),
-    *("arguments", "training", "evaluation", "exact", "baselines", "reporting", "calibration"),
-    *("population", "study", "commands"),
+    *("errors", "types", "utils", "config", "engine", "data", "simulator", "design", "posterior"),
+    *("run", "arguments", "training", "evaluation", "exact", "baselines", "reporting"),
+    *("calibration", "population", "study", "commands"),
 )
 # The front door: a run offers what lies to its right, imported when it is called.
 DOORS = {("run", "calibration"), ("run", "evaluation")}

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -13,14 +13,16 @@ Item = TypeVar("Item")
 
 def progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterable[Item]:
     """Iterate over `items` under a progress bar on standard error."""
-    return tqdm(
-        items,
-        desc=description,
-        total=total,
-        file=sys.stderr,
-        dynamic_ncols=True,
-        disable=not sys.stderr.isatty(),
-    )
+    return tqdm(items, desc=description, total=total, **_settings())
+
+
+def bar(description: str, total: int | None = None) -> tqdm:
+    """A progress bar on standard error for whoever calls its `update` as things get done."""
+    return tqdm(desc=description, total=total, **_settings())
+
+
+def _settings() -> dict[str, Any]:
+    return {"file": sys.stderr, "dynamic_ncols": True, "disable": not sys.stderr.isatty()}
 
 
 class Stopwatch:
