@@ -62,12 +62,23 @@ def test_gradient_is_the_mask():
 @pytest.mark.parametrize("training", [True, False])
 def test_fixed_mask_is_shared_by_all_rows_and_passes(training):
     layer = Dropout(0.5, 32).train(training)
-    layer.fix(stream(0, "mask"))
+    layer.fix(0)
     out = layer(torch.ones(4, 5, 32))
     assert torch.equal(out, out[:1, :1].expand_as(out))
     assert torch.equal(out[0, 0], layer.fixed_mask)
     assert torch.equal(layer(torch.ones(4, 5, 32)), out)
     assert set(out.unique().tolist()) == {0.0, 2.0}
+
+
+def test_steps_have_fixed_masks_of_their_own_that_longer_trajectories_continue():
+    layer = Dropout(0.5, 32)
+    layer.fix(3)
+    device = torch.device("cpu")
+    short = layer.levels(2 * 5, device, steps=5)
+    assert torch.equal(short[:5], short[5:])  # the trajectories share them
+    assert len(short[:5].unique(dim=0)) == 5
+    assert torch.equal(layer.levels(9, device, steps=9)[:5], short[:5])
+    assert torch.equal(layer.levels(2 * 5, device, steps=5), short)
 
 
 def test_fixed_masks_are_a_function_of_key_and_place():

@@ -1,8 +1,12 @@
 """MC-dropout members: frozen, proper, reproducible, different from each other, encoded once."""
 
+import copy
+
 import pytest
 import torch
 
+from asbc.posterior.encoder import LocalGlobalEncoder
+from asbc.posterior.kernels.dropout import Dropout, fix_masks
 from asbc.utils.random import stream
 
 
@@ -101,3 +105,19 @@ def test_each_context_is_encoded_once_per_member(posterior, states, theta):
     for key in range(20):
         posterior.member(key).log_prob_grid(theta, states)
     assert sum(encoded) == 20 * len(states)
+
+
+def test_members_vary_as_training_does():
+    """A mask shared by all steps would vary the context more than training's dropout does."""
+    encoder = LocalGlobalEncoder(model_dim=16, layers=2, heads=2, dropout=0.3)
+    for part in encoder.global_update.modules():
+        if isinstance(part, Dropout):
+            part.dropped, part.scale = 0, 1.0  # leaves the dropout of the steps
+    states = torch.randn(1, 75, 3, generator=torch.Generator().manual_seed(0))
+    members = []
+    for key in range(300):
+        fix_masks(member := copy.deepcopy(encoder), key)
+        members.append(member.eval()(states))
+    passes = [encoder.train()(states) for _ in range(300)]
+    spread, expected = (torch.stack(x).detach().double().std(0).mean() for x in (members, passes))
+    assert float(spread) == pytest.approx(float(expected), rel=0.1)

@@ -90,13 +90,29 @@ def test_redraws_are_bounded_and_fall_back_in_the_open(box_prior):
     theta = torch.tensor([[0.2, 9.0, 0.3, 9.0], [9.0, 9.0, 9.0, 9.0], [9.0, 0.1, 0.1, 0.1]])
     theta, context = theta[..., None], torch.tensor([[0.0], [0.0], [1.0]])
     outside = ~prior.contains(theta)
-    redraw(theta, outside, context, from_noise, prior, stream(0, "r"), max_tries=6)
+    redraw(theta, outside, context, from_noise, prior.contains, prior, stream(0, "r"), max_tries=6)
     assert calls == [7, 6, 6, 6, 6, 6]
     assert bool(prior.contains(theta).all())
     # Row 0 repeats its own accepted draws; row 1 has none and shows the prior; row 2 was redrawn.
     assert set(theta[0].flatten().tolist()) <= set(torch.tensor([0.2, 0.3]).tolist())
     assert len(set(theta[1].flatten().tolist())) == 4
     assert theta[2].flatten().tolist() == pytest.approx([0.5, 0.1, 0.1, 0.1])
+
+
+@pytest.mark.parametrize("transform", ["bounded", "prior"])
+def test_draws_that_overflow_are_leaks_and_are_redrawn(make_estimator, box_prior, transform):
+    """A u of 1e4 gives the end of the box, where the flow's density is not that of the draw."""
+    prior = box_prior([0.5, 1.0], [2.0, 5.0])
+    posterior = make_estimator(prior, "maf", transform).posterior
+    wide = posterior.u_std * torch.tensor([1e4, 1.0])
+    posterior.u_std.copy_(wide)
+    samples = posterior.sample(trajectories(3), 400, stream(0, "wide"))
+    assert float(samples.leak_rate.min()) > 0.9
+    at_an_end = (samples.theta == prior.low) | (samples.theta == prior.high)
+    assert not bool(at_an_end.any())
+    # What is left has the density that log_prob gives, up to the mass that was redrawn.
+    u = posterior.transform.inverse(samples.theta)
+    torch.testing.assert_close(posterior.transform(u), samples.theta, rtol=1e-4, atol=1e-4)
 
 
 def test_one_row_many_rows_and_grids_agree(make_estimator, box_prior):

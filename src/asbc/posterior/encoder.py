@@ -113,10 +113,11 @@ class ResidualBlock(nn.Module):
     def forward(self, state: Tensor, gathered: Tensor) -> Tensor:
         """The new state, from the old and from what attention gathered; all (..., d)."""
         rows = state.reshape(-1, state.shape[-1])
+        steps = state.shape[1] if state.ndim == 3 else 1
         masks = Masks(
-            self.attention_dropout.levels(len(rows), rows.device),
-            self.hidden_dropout.levels(len(rows), rows.device),
-            self.output_dropout.levels(len(rows), rows.device),
+            self.attention_dropout.levels(len(rows), rows.device, steps),
+            self.hidden_dropout.levels(len(rows), rows.device, steps),
+            self.output_dropout.levels(len(rows), rows.device, steps),
             self.hidden_dropout.dropped,
             self.hidden_dropout.scale,
         )

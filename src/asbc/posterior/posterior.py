@@ -33,7 +33,7 @@ class PosteriorSamples(NamedTuple):
     """Draws from the posterior of each trajectory, all inside the prior's support."""
 
     theta: Tensor  # (B, n, D)
-    leak_rate: Tensor  # (B,) share of first draws that fell outside the support
+    leak_rate: Tensor  # (B,) share of first draws that fell outside the support or on its edge
 
 
 @contextmanager
@@ -186,16 +186,19 @@ class Posterior(nn.Module):
         context = self.encode(states, lengths)
         noise = standard_normal(rng, len(context), n, self.prior.dim).to(context.device)
         theta = self._from_noise(noise, context)
-        outside = ~self.prior.contains(theta)
-        redraw(theta, outside, context, self._from_noise, self.prior, rng, max_tries)
+        outside = ~self._usable(theta)
+        redraw(
+            theta, outside, context, self._from_noise, self._usable, self.prior, rng, max_tries
+        )
         return PosteriorSamples(theta, outside.float().mean(1))
 
     def member(self, key: int) -> "Posterior":
         """The MC-dropout member of this key, frozen at the present weights.
 
-        One dropout mask per layer is held for every theta, trajectory, time step and pass, in the
-        encoder and in the flow, so a member is a proper density. It is a function of `key` and of
-        the weights at the time of its creation: later training does not change it.
+        One dropout mask per layer is held for every theta, trajectory and pass, in the encoder and
+        in the flow, so a member is a proper density. As in training, the steps of a trajectory
+        have masks of their own. A member is a function of `key` and of the weights at the time of
+        its creation: later training does not change it.
         """
         member = copy.deepcopy(self).eval().requires_grad_(False)
         fix_masks(member, key)
@@ -220,6 +223,10 @@ class Posterior(nn.Module):
         if self.transform.size:
             u = self.transform.unwhiten(u, context[:, -self.transform.size :])
         return self.transform(u)
+
+    def _usable(self, theta: Tensor) -> Tensor:
+        """Which draws (..., D) are inside the support and not on its edge by overflow."""
+        return self.prior.contains(theta) & self.transform.resolves(theta)
 
     def _standardise(self, theta: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Standardised u and the log-determinant of the map from it to theta."""

@@ -1,4 +1,8 @@
-"""Redraws of posterior samples that fall outside the prior's support: bounded, never clamped."""
+"""Redraws of posterior samples that fall outside the prior's support: bounded, never clamped.
+
+A draw so far out that the transform saturates counts as outside: it would lie on the edge of the
+support, where the density of the flow is not the density of the draw.
+"""
 
 from collections.abc import Callable
 
@@ -15,6 +19,7 @@ def redraw(
     outside: Tensor,
     context: Tensor,
     from_noise: Callable[[Tensor, Tensor], Tensor],
+    accept: Callable[[Tensor], Tensor],
     prior: Prior,
     rng: np.random.Generator,
     max_tries: int,
@@ -31,7 +36,8 @@ def redraw(
         outside: Which of them to replace (B, n).
         context: Context vectors (B, d).
         from_noise: Samples from base noise (b, n, D) and contexts (b, d).
-        prior: The support, and the last resort.
+        accept: Which draws (b, D) may stay, bool (b,).
+        prior: The last resort.
         rng: Generator whose children are used.
         max_tries: Rounds of redraws.
     """
@@ -43,7 +49,7 @@ def redraw(
             return
         noise = _per_row(pending, children, prior.dim, standard_normal)
         fresh = from_noise(noise[:, None].to(theta.device), context[rows])[:, 0]
-        accepted = prior.contains(fresh)
+        accepted = accept(fresh)
         theta[rows[accepted], columns[accepted]] = fresh[accepted]
         pending[rows[accepted], columns[accepted]] = False
     _fall_back(theta, pending, children, prior)

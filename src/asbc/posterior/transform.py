@@ -35,6 +35,10 @@ class Transform(nn.Module, ABC):
     def contains(self, theta: Tensor) -> Tensor:
         """Whether theta is in T's range; (..., D) -> (...)."""
 
+    def resolves(self, theta: Tensor) -> Tensor:
+        """Whether u can be told from theta; (..., D) -> (...). False where T saturates."""
+        return self.contains(theta)
+
     def describe(self, states: Tensor, lengths: Tensor | None) -> Tensor:
         """Columns (B, size) of states (B, T, 3) with `lengths` valid steps each."""
         return states.new_zeros(len(states), 0)
@@ -123,6 +127,11 @@ class Bounded(Transform):
         """Whether theta is in the closed box; (..., D) -> (...)."""
         return ((theta >= self.low) & (theta <= self.high)).all(-1)
 
+    def resolves(self, theta: Tensor) -> Tensor:
+        """Whether theta is not so close to an end of the box that any larger u gives the same."""
+        share = (theta - self.low) / (self.high - self.low)
+        return ((share > self.margin) & (share < 1 - self.margin)).all(-1)
+
 
 class PriorNormal(Transform):
     """The map under which the prior of u is standard normal: no sample can leave the support.
@@ -149,3 +158,7 @@ class PriorNormal(Transform):
     def contains(self, theta: Tensor) -> Tensor:
         """Whether theta is in the support; (..., D) -> (...)."""
         return self.prior.contains(theta)
+
+    def resolves(self, theta: Tensor) -> Tensor:
+        """Whether theta lies between the tails in which all u are one."""
+        return self.prior.within_tails(theta)

@@ -103,9 +103,18 @@ class Prior:
 
         It is finite at the bounds too.
         """
-        below = torch.special.ndtr(self._standardise(theta, columns))
-        share = (below - self._cdf_low[columns]) / self._mass[columns]
+        share = self._share_below(theta, columns)
         return torch.special.ndtri(share.clamp(SMALLEST_TAIL, 1 - SMALLEST_TAIL)).to(theta.dtype)
+
+    def within_tails(self, theta: Tensor) -> Tensor:
+        """Whether `to_normal` tells theta (..., dim) from a bound: bool (...)."""
+        share = self._share_below(theta, slice(None))
+        return ((share > SMALLEST_TAIL) & (share < 1 - SMALLEST_TAIL)).all(-1)
+
+    def _share_below(self, theta: Tensor, columns: slice) -> Tensor:
+        """The distribution function of each column, in float64."""
+        below = torch.special.ndtr(self._standardise(theta, columns))
+        return (below - self._cdf_low[columns]) / self._mass[columns]
 
     def normal_slope(self, u: Tensor) -> Tensor:
         """d theta / du (..., dim) of `from_normal`, column by column."""

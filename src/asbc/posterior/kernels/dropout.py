@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from asbc.errors import InputError
-from asbc.utils.random import stream
+from asbc.utils.random import key as member_key
 
 LEVELS = 256
 
@@ -21,11 +21,10 @@ class Dropout(nn.Module):
 
     Args:
         probability: Share of values to drop, in [0, 1); rounded to a multiple of 1/256.
-        features: Size of the last axis, over which a member's fixed mask runs. All other axes
-            (batch, time, parameters) share the mask, so a member is one deterministic network.
+        features: Size of the last axis. A member's fixed mask runs over it and, as training's does,
+            over the steps of a trajectory; trajectories and parameters share it, so a member is
+            one deterministic network.
     """
-
-    fixed_levels: Tensor | None
 
     def __init__(self, probability: float, features: int) -> None:
         super().__init__()
@@ -33,7 +32,8 @@ class Dropout(nn.Module):
         self.features = features
         self.dropped = min(round(probability * LEVELS), LEVELS - 1)
         self.scale = LEVELS / (LEVELS - self.dropped)
-        self.register_buffer("fixed_levels", None, persistent=False)
+        self.fixed_key: int | None = None
+        self._fixed = torch.empty(0, features, dtype=torch.uint8)
 
     @property
     def probability(self) -> float:
@@ -42,18 +42,33 @@ class Dropout(nn.Module):
 
     @property
     def fixed_mask(self) -> Tensor | None:
-        """A member's scaled mask (features,); None elsewhere."""
-        return None if self.fixed_levels is None else self._mask(self.fixed_levels)
+        """A member's scaled mask (features,) where there are no steps; None elsewhere."""
+        return None if self.fixed_key is None else self._mask(self._fixed_levels(1)[0])
 
-    def fix(self, rng: np.random.Generator) -> None:
-        """Draw the mask that every later pass uses."""
-        levels = rng.integers(0, LEVELS, size=self.features, dtype=np.uint8)
-        self.fixed_levels = torch.from_numpy(levels)
+    def fix(self, key: int) -> None:
+        """Fix the mask that every later pass uses; longer trajectories continue it."""
+        self.fixed_key = key
+        self._fixed = torch.empty(0, self.features, dtype=torch.uint8)
 
-    def levels(self, rows: int, device: torch.device) -> Tensor | None:
-        """Random bytes (rows, features); those below `dropped` mean drop. None: keep all."""
-        if self.fixed_levels is not None:
-            return self.fixed_levels.expand(rows, -1)
+    def _fixed_levels(self, steps: int) -> Tensor:
+        """The member's bytes (steps, features): those of fewer steps are the first rows."""
+        if len(self._fixed) < steps:
+            assert self.fixed_key is not None
+            rng = np.random.default_rng(self.fixed_key)
+            levels = rng.integers(0, LEVELS, size=(steps, self.features), dtype=np.uint8)
+            self._fixed = torch.from_numpy(levels)
+        return self._fixed[:steps]
+
+    def levels(self, rows: int, device: torch.device, steps: int = 1) -> Tensor | None:
+        """Random bytes (rows, features); those below `dropped` mean drop. None: keep all.
+
+        Args:
+            rows: of all trajectories, one after the other.
+            device: where to put them.
+            steps: rows of each trajectory.
+        """
+        if self.fixed_key is not None:
+            return self._fixed_levels(steps).to(device).repeat(rows // steps, 1)
         if not self.training or self.dropped == 0:
             return None
         count = rows * self.features
@@ -77,7 +92,7 @@ def fix_masks(module: nn.Module, key: int) -> None:
     """Fix every dropout mask inside `module`, each from its own stream of `key`."""
     for name, part in module.named_modules():
         if isinstance(part, Dropout):
-            part.fix(stream(key, "dropout", name))
+            part.fix(member_key(key, "dropout", name))
 
 
 def check_probability(field: str, value: object) -> None:
