@@ -56,12 +56,21 @@ def test_equal_scores_standardise_to_zero():
 @pytest.mark.parametrize("neighbours", [1, 5])
 def test_representativeness_against_scikit_learn(neighbours):
     features = np.random.default_rng(2).standard_normal((300, 10))
-    features[10] = features[20]  # coinciding windows are each other's neighbours
     model = NearestNeighbors(n_neighbors=neighbours).fit(features)
     distance, _ = model.kneighbors()  # without the point itself
     expected = 1 / (1e-3 + distance.mean(axis=1))
     computed = representativeness(torch.from_numpy(features), neighbours, 1e-3)
     np.testing.assert_allclose(computed.numpy(), expected, rtol=1e-6)
+
+
+def test_copies_of_a_window_do_not_make_it_representative():
+    """Twenty leaders that stand are one window, as far from the others as it is alone."""
+    others = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    standing = torch.full((1, 4), 5.0)
+    once = representativeness(torch.cat([others, standing]), 5, 1e-3)
+    often = representativeness(torch.cat([others, standing.expand(20, -1)]), 5, 1e-3)
+    torch.testing.assert_close(often[:31], once)
+    assert torch.equal(often[30:], often[30].expand(20))
 
 
 def test_representativeness_of_very_few_windows():

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 # Candidates are drawn in batches of a fixed size: a smaller cap gives a prefix of a larger one.
 BATCH = 5000
+# A candidate closer than this (m/s) to the window it was made from, in every sample, is a copy of it.
+COPY = 0.01
 # Give up once this many candidates per wanted window were tried.
 MAX_TRIES = 20
 
@@ -26,7 +28,9 @@ class LeaderBank:
     """Real windows cut from the training pairs and synthetic ones made from them.
 
     A synthetic window keeps its source's observed follower state (gap, speed): augmentation is
-    mild, so that state stays plausible behind it. Window ids count real windows, then synthetic.
+    mild, so that state stays plausible behind it. Rescaling or warping a leader that stands gives
+    the same leader again: such copies are left out, since a window among its own copies looks
+    typical however rare it is. Window ids count real windows, then synthetic.
 
     Args:
         pairs: the training split; windows must not come from any other.
@@ -120,6 +124,7 @@ class LeaderBank:
             batch = self.real.take(source)
             speed = augmentation.apply(batch.leader_speed, self.dt, rng)
             passes = self.filters.accept(speed, self.dt, self.envelope)
+            passes["no copy"] = (speed - batch.leader_speed).abs().amax(dim=1) > COPY
             keep = torch.nonzero(torch.stack(list(passes.values())).all(dim=0)).flatten()
             accepted.append(batch._replace(leader_speed=speed).take(keep[: cap - found]))
             found += len(accepted[-1].gap)

@@ -58,20 +58,23 @@ def standardise(score: Tensor) -> Tensor:
 def representativeness(features: Tensor, neighbours: int, epsilon: float) -> Tensor:
     """rho of each window: 1 / (epsilon + mean distance to its nearest other windows).
 
+    Windows of the same features, such as leaders that stand, are one window here: they share the
+    rho of that one, and are not each other's neighbours.
+
     Args:
-        features: (windows, features) standardised leader features, no window twice.
+        features: (windows, features) standardised leader features.
         neighbours: how many nearest windows to average over (all others if there are fewer).
         epsilon: bounds rho where the neighbours coincide.
     """
-    features = features.double()
+    features, place = features.double().unique(dim=0, return_inverse=True)
     distance = torch.cdist(
         features, features, compute_mode="donot_use_mm_for_euclid_dist"
     ).fill_diagonal_(torch.inf)
     neighbours = min(neighbours, len(features) - 1)
     if neighbours < 1:
-        return features.new_ones(len(features))
+        return features.new_ones(len(place))
     nearest = distance.topk(neighbours, dim=1, largest=False).values
-    return 1 / (epsilon + nearest.mean(dim=1))
+    return (1 / (epsilon + nearest.mean(dim=1)))[place]
 
 
 def score_quantiles(score: Tensor) -> dict[str, float]:
