@@ -14,9 +14,9 @@ def build_simulator() -> Callable[..., Simulator]:
     """A function that builds the simulator from the config groups, as the commands do."""
 
     @cache
-    def make(residual: str = "gaussian", model: str = "idm", prior: str = "paper") -> Simulator:
+    def make(residual: str | None = None, model: str = "idm", prior: str = "paper") -> Simulator:
         groups = {"model": model, "residual": residual, "prior": prior}
-        overrides = [f"{group}={name}" for group, name in groups.items()]
+        overrides = [f"{group}={name}" for group, name in groups.items() if name]
         return build(compose("train", overrides).simulator)
 
     return make

@@ -9,6 +9,7 @@ from asbc.errors import InputError
 from asbc.exact import diagnostics
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.exact.statistics import statistics, transitions
+from asbc.simulator.black_box import require_likelihood
 from asbc.utils.random import key, stream
 
 # A known driver of whom fewer draws count has a marginal likelihood with errors of its own.
@@ -46,6 +47,7 @@ class Hierarchical:
 
     def fit(self, task: Task) -> Fitted:
         """Sample the population, then every test driver."""
+        require_likelihood(task.simulator, "baseline=hierarchical")
         require_extra()
         from asbc.baselines.hierarchical_model import population_draws, sample_population
         from asbc.exact.drivers import DriverModel, sample_by_importance

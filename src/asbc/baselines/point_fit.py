@@ -12,6 +12,7 @@ from asbc.data.pairs import Pairs
 from asbc.data.windows import LeaderWindows, gather, leader_windows
 from asbc.errors import InputError
 from asbc.simulator import Prefix, Prior, Simulator
+from asbc.simulator.black_box import require_likelihood
 from asbc.simulator.prior import Marginal
 from asbc.utils.random import stream
 
@@ -195,6 +196,7 @@ class PointFit:
 
     def fit(self, task: Task) -> Fitted:
         """Fit the law to gaps, then the residual process to its residuals."""
+        require_likelihood(task.simulator, "baseline=point_fit")
         pairs, steps = (task.known if self.pooled else task.test), task.context_steps
         if self.pooled:
             windows = leader_windows(pairs, steps, stride=steps)

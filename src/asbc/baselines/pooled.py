@@ -10,6 +10,7 @@ from asbc.errors import InputError
 from asbc.exact import diagnostics
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.simulator import Prior, Simulator
+from asbc.simulator.black_box import require_likelihood
 from asbc.simulator.matern import MaternResidual
 from asbc.simulator.residuals import GaussianResidual
 from asbc.simulator.squared_exponential import SquaredExponentialResidual
@@ -41,6 +42,7 @@ class BIDM:
 
     def fit(self, task: Task) -> Fitted:
         """Sample the posterior given all known pairs."""
+        require_likelihood(task.simulator, "baseline=b_idm")
         require_extra()
         from asbc.baselines import pooled_models
 
@@ -88,6 +90,7 @@ class MAIDM:
 
     def fit(self, task: Task) -> Fitted:
         """Sample the posterior given all known pairs."""
+        require_likelihood(task.simulator, "baseline=ma_idm")
         require_extra()
         from asbc.baselines import pooled_models
 

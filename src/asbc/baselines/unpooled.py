@@ -18,6 +18,7 @@ from asbc.evaluation.predict import sample_pairs
 from asbc.evaluation.results import read_metrics
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.run import Run
+from asbc.simulator.black_box import require_likelihood
 from asbc.utils.files import write_text
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import stream
@@ -51,6 +52,7 @@ class Unpooled:
 
     def fit(self, task: Task) -> Fitted:
         """Sample the chosen drivers' posteriors."""
+        require_likelihood(task.simulator, "baseline=unpooled")
         require_extra()
         from asbc.exact.drivers import exact_drivers
 

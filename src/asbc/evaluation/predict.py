@@ -73,7 +73,7 @@ def predict_windows(
         return value.repeat_interleave(draws, dim=0)
 
     prefix = None
-    if prefix_steps:
+    if prefix_steps and simulator.residual.parameters:  # without a residual nothing goes on
         prefix = _observed_prefix(
             simulator, theta[pair], pairs, rows, start, prefix_steps, prefix_noise
         )

@@ -1,4 +1,4 @@
-"""Residual accelerations: what a process has to offer, and independent Gaussian ones."""
+"""Residual accelerations: what a process has to offer, independent Gaussian ones, and none."""
 
 import math
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from asbc.errors import InputError
 from asbc.utils.random import standard_normal
 
 
@@ -100,6 +101,7 @@ class GaussianResidual:
     """r_t ~ N(0, sigma^2), independent over time; a prefix therefore changes nothing."""
 
     parameters = ("sigma",)
+    scale_powers = (1.0,)
 
     def sample(
         self,
@@ -128,3 +130,34 @@ class GaussianResidual:
         sigma = hyper[..., :1].to(torch.float64)
         terms = censored_log_prob(residuals.double() / sigma, sigma.log(), lower, upper)
         return terms.sum(-1)
+
+
+class NoResidual:
+    """No residual at all: the law drives alone. Such a trajectory has no density."""
+
+    parameters = ()
+
+    def sample(
+        self,
+        hyper: Tensor,
+        steps: int,
+        dt: float,
+        rng: np.random.Generator,
+        prefix: Prefix | None = None,
+    ) -> Tensor:
+        """Zeros (batch, steps)."""
+        return hyper.new_zeros(hyper.shape[0], steps)
+
+    def log_likelihood(
+        self,
+        residuals: Tensor,
+        hyper: Tensor,
+        dt: float,
+        lower: Tensor | None = None,
+        upper: Tensor | None = None,
+    ) -> Tensor:
+        """Raises: without noise a trajectory has no likelihood."""
+        raise InputError(
+            "residual=none: a law without a residual has no likelihood; choose residual=gaussian "
+            "or matern for what needs one (refine, exact posteriors, baselines by NUTS)"
+        )
