@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.calibration.export.sumo import SumoTypes, write_vtypes
+from asbc.calibration.export.sumo import SumoTypes, sumo_types, write_vtypes
+from asbc.config import build, compose
 from asbc.errors import InputError
 from asbc.population.sumo_replay import (
     build_roads,
@@ -17,6 +18,7 @@ from asbc.population.sumo_replay import (
     replay_in_sumo,
     sumo_binary,
 )
+from asbc.utils.random import stream
 
 NAMES = ("v0", "s0", "T", "a_max", "b", "sigma", "ell")
 LOW = torch.tensor([20.0, 1.0, 0.6, 0.2, 0.4, 0.05, 0.4])
@@ -95,6 +97,38 @@ def test_sumo_drives_exported_types_as_we_do(tmp_path: Path) -> None:
     assert float((theirs.gap - ours.gap).abs().max()) < 1e-6
     # The drive is not trivial: followers stop, and react.
     assert float(theirs.speed.min()) == 0 and float(theirs.speed.std(1).min()) > 1
+
+
+@pytest.mark.parametrize("name", ["idm_box", "eidm", "acc", "idm_action"])
+def test_types_of_a_model_without_noise_reproduce_what_was_predicted(
+    tmp_path: Path, name: str
+) -> None:
+    """Exported types, driven by a SUMO of its own as a user's would be, from departure on."""
+    needs_sumo()
+    pytest.importorskip("libsumo", reason="SUMO is not installed: pip install 'asbc[sumo]'")
+    simulator = build(compose("train", [f"model=sumo_{name}"]).simulator)
+    theta = simulator.prior.sample(12, stream(0, "theta"))
+    leader = stop_and_go(12, 150, simulator.dt)
+    state = (leader, torch.linspace(8, 40, 12).double(), leader[:, 0])
+    predicted = simulator.rollout(theta.double(), *state, stream(0, "noise"), check=False)
+    simulator.law.close()
+    file = tmp_path / "drivers.add.xml"
+    write_vtypes(file, theta, simulator.parameter_names, sumo_types(simulator))
+    driven = replay_in_sumo(file, *state, simulator.dt)
+    assert float((driven.speed - predicted.speed).abs().max()) < 1e-6
+    assert float((driven.gap - predicted.gap).abs().max()) < 1e-6
+    assert float(driven.speed.min()) < 1e-3 and float(driven.speed.std(1).min()) > 1
+
+
+def test_types_of_a_model_have_the_attributes_it_was_simulated_with(tmp_path: Path) -> None:
+    simulator = build(compose("train", ["model=sumo_w99"]).simulator)
+    theta = simulator.prior.sample(2, stream(0, "theta"))
+    write_vtypes(tmp_path / "d.add.xml", theta, simulator.parameter_names, sumo_types(simulator))
+    first = ET.parse(tmp_path / "d.add.xml").getroot().findall("vTypeDistribution/vType")[0]
+    own = simulator.law.vtype(theta[0].tolist())
+    assert own.items() <= first.attrib.items() and float(own["cc3"]) < 0
+    with pytest.raises(InputError, match="no parameter cc0"):
+        write_vtypes(tmp_path / "d.add.xml", theta[:, :1], ("v0",), sumo_types(simulator))
 
 
 def test_a_wrong_type_is_noticed_by_the_replay(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from asbc.calibration.export.sumo import ATTRIBUTES, SUMO_FILE, SumoTypes, write_vtypes
+from asbc.calibration.export.sumo import SUMO_FILE, SumoTypes, write_vtypes
 from asbc.population.population import Population
 from asbc.population.ring import Cells, RingTraffic
 from asbc.reporting.figures.case_study import draw_posterior
@@ -199,12 +199,12 @@ def write_population(
 ) -> list[str]:
     """Draw the population, and export `drivers` new drivers; returns what was written.
 
-    A law that SUMO's IDM cannot stand for has no export.
+    A law that SUMO does not know has no export.
     """
     rng = stream(seed, "population")
     save_figure(population_figure(population, rng), folder, "population")
     written = ["population.png", "population.pdf"]
-    if drivers and set(ATTRIBUTES) <= set(population.names):
+    if drivers and set(types.parameters) <= set(population.names):
         theta = population.sample(drivers, rng)
         write_vtypes(folder / SUMO_FILE, theta, population.names, types)
         written.append(SUMO_FILE)

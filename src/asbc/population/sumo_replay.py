@@ -45,6 +45,11 @@ def sumo_binary(name: str) -> str:
     return os.path.join(sumo.SUMO_HOME, "bin", name)
 
 
+def type_names(path: Path) -> list[str]:
+    """Ids of the exported types, in their order."""
+    return [kind.attrib["id"] for kind in ET.parse(path).getroot().findall(".//vType")]
+
+
 def read_vtypes(path: Path) -> tuple[list[str], Tensor]:
     """Ids of the exported types and their IDM parameters (n, 5) in float64, as SUMO reads them."""
     types = ET.parse(path).getroot().findall(".//vType")
@@ -65,7 +70,7 @@ def replay_in_sumo(
     """
     import traci
 
-    names, _ = read_vtypes(path)
+    names = type_names(path)
     drivers = len(leader_speed)
     if drivers > len(names):
         raise InputError(f"{path} holds {len(names)} types, fewer than the {drivers} leaders")
@@ -73,35 +78,37 @@ def replay_in_sumo(
     length = START + float(gap.max()) + float(leader.sum(1).max()) * dt + ROOM
     with tempfile.TemporaryDirectory() as folder:
         network = build_roads(Path(folder), drivers, length)
+        routes = Path(folder) / "pairs.rou.xml"
+        routes.write_text(_routes(names[:drivers], leader[:, 0], gap.double(), speed.double()))
         files = ["--net-file", str(network), "--additional-files", str(path)]
+        files += ["--route-files", str(routes)]
         options = ["--no-step-log", "--no-warnings", "--collision.action", "none"]
         command = [sumo_binary("sumo"), *files, *options, "--step-length", repr(dt)]
         with contextlib.redirect_stdout(io.StringIO()):  # it tells of every attempt to connect
             traci.start(command, label=str(folder), stdout=subprocess.DEVNULL)
         sumo = traci.getConnection(str(folder))
         try:
-            _insert(sumo, names[:drivers], leader[:, 0], gap.double(), speed.double())
+            sumo.simulationStep()  # inserts the vehicles; they have not moved yet
+            for i in range(drivers):
+                sumo.vehicle.setSpeedMode(f"l{i}", 0)
             return _drive(sumo, leader)
         finally:
             sumo.close()
 
 
-def _insert(sumo: Any, types: list[str], leader_speed: Tensor, gap: Tensor, speed: Tensor) -> None:
-    """Put every pair on its road, in exactly the given state."""
-    sumo.vehicletype.copy("DEFAULT_VEHTYPE", "leader")
-    sumo.vehicletype.setMaxSpeed("leader", 100.0)
-    sumo.vehicletype.setLength("leader", LEADER_LENGTH)
-    for i, name in enumerate(types):
-        sumo.route.add(f"route{i}", [f"road{i}"])
-        for vehicle, kind, place in ((f"l{i}", "leader", 3 * START), (f"f{i}", name, START)):
-            sumo.vehicle.add(vehicle, f"route{i}", kind, departPos=str(place), departSpeed="0")
-    sumo.simulationStep()  # inserts them; they have not moved yet
-    for i, (v_leader, s, v) in enumerate(zip(leader_speed, gap, speed, strict=True)):
-        sumo.vehicle.setSpeedMode(f"l{i}", 0)
-        position = START + LEADER_LENGTH + float(s)
-        for vehicle, place, v_now in ((f"l{i}", position, v_leader), (f"f{i}", START, v)):
-            sumo.vehicle.moveTo(vehicle, f"road{i}_0", place)
-            sumo.vehicle.setPreviousSpeed(vehicle, float(v_now))
+def _routes(types: list[str], leader_speed: Tensor, gap: Tensor, speed: Tensor) -> str:
+    """Every pair on its road, departing in exactly the given state, as XML."""
+    lines = [f'<routes><vType id="leader" length="{LEADER_LENGTH}" maxSpeed="100" speedDev="0"/>']
+    states = zip(types, leader_speed.tolist(), gap.tolist(), speed.tolist(), strict=True)
+    for i, (name, v_leader, s, v) in enumerate(states):
+        lines.append(f'<route id="route{i}" edges="road{i}"/>')
+        place = START + LEADER_LENGTH + s
+        for vehicle, kind, at, v_now in (("l", "leader", place, v_leader), ("f", name, START, v)):
+            depart = (
+                f'depart="0" departPos="{at!r}" departSpeed="{v_now!r}" insertionChecks="none"'
+            )
+            lines.append(f'<vehicle id="{vehicle}{i}" type="{kind}" route="route{i}" {depart}/>')
+    return "\n".join([*lines, "</routes>"])
 
 
 def _drive(sumo: Any, leader_speed: Tensor) -> Replay:
