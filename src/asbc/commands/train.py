@@ -13,8 +13,12 @@ def main(cfg: DictConfig) -> float:
     from hydra.core.hydra_config import HydraConfig
 
     from asbc.run import Run
+    from asbc.training.cost import cost_of
     from asbc.training.train import last_words, train_run
 
     loop = train_run(cfg, HydraConfig.get().overrides.task)
-    print(last_words(Run(cfg.folder), loop))
+    run = Run(cfg.folder)
+    if loop.best_round >= 0:
+        print(cost_of(run))
+    print(last_words(run, loop))
     return loop.best_loss

@@ -36,6 +36,8 @@ from asbc.population.sumo_replay import read_vtypes, replay_in_simulator, replay
 from asbc.reporting.figures.style import save_figure
 from asbc.run import Model
 from asbc.simulator import Rollout
+from asbc.simulator.black_box import require_likelihood
+from asbc.simulator.sumo_models import SumoModel
 from asbc.utils.checks import check_number
 from asbc.utils.random import stream
 
@@ -181,6 +183,7 @@ class RingScenario:
 
     def run(self, world: World) -> str:
         """Write `ring.csv`, `time_space.*` and `fundamental_diagram.*`."""
+        require_likelihood(world.model.simulator, "scenario=ring", "law")
         traffic = self._simulate(world, self.vehicles, self.ring)
         shown = time_space_diagram(traffic, most_unsteady(traffic), self.shown_seconds)
         save_figure(shown, world.folder, "time_space")
@@ -257,11 +260,17 @@ class SumoScenario:
         leader = gather(pairs.leader_speed, pairs.offsets, first, start, steps)
         gap, speed = pairs.gap[pairs.offsets[:count]], pairs.speed[pairs.offsets[:count]]
         theirs = replay_in_sumo(file, leader, gap, speed, simulator.dt)
-        theta = read_vtypes(file)[1][:count]
-        ours = replay_in_simulator(theta, leader, gap, speed, simulator.dt)
-        difference = float((theirs.speed - ours.speed).abs().max())
+        law, noise = simulator.law, ""
+        if isinstance(law, SumoModel):
+            state = (leader.double(), gap, speed, stream(world.seed, "replay"))
+            ours = simulator.rollout(theta[:count].double(), *state, check=False).speed
+            noise = f", of which {law.name} has its own noise" if law.draws else ""
+        else:
+            own = read_vtypes(file)[1][:count]
+            ours = replay_in_simulator(own, leader, gap, speed, simulator.dt).speed
+        difference = float((theirs.speed - ours).abs().max())
         return (
             f"{self.drivers} vehicle types written\n"
             f"  {count} of them driven {steps * simulator.dt:.0f} s behind recorded leaders: "
-            f"SUMO and our integrator differ by at most {difference:.1e} m/s"
+            f"SUMO and our integrator differ by at most {difference:.1e} m/s{noise}"
         )

@@ -187,12 +187,14 @@ def name_of(law: Any) -> str:
     return getattr(law, "name", None) or type(law).__name__
 
 
-def require_likelihood(simulator: Simulator, method: str) -> None:
-    """Raise if a method that needs a likelihood or gradients is given a black box."""
+def require_likelihood(
+    simulator: Simulator, method: str, what: str = "likelihood and the gradients"
+) -> None:
+    """Raise if a method that needs more than trajectories is given a black box."""
     if isinstance(simulator, BlackBoxSimulator):
         raise InputError(
-            f"{method}: {name_of(simulator.law)} is a black box, without the likelihood and the "
-            "gradients that this needs; choose a model such as model=idm"
+            f"{method}: {name_of(simulator.law)} is a black box, without the {what} that this "
+            "needs; choose a model such as model=idm"
         )
 
 

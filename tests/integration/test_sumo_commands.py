@@ -1,0 +1,55 @@
+"""A model that SUMO simulates goes through the commands: train, evaluate, calibrate, simulate."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("libsumo", reason="SUMO is not installed: pip install 'asbc[sumo]'")
+FAST = (
+    *("evaluation.horizon=20", "evaluation.samples=20", "evaluation.bootstrap=9"),
+    *("evaluation.simulated_drivers=30", "evaluation.posterior_draws=19"),
+)
+
+
+def test_krauss_goes_through_the_commands(run_command, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("asbc.reporting.run_report.all_pictures", lambda *_: [])
+    run = tmp_path / "run"
+
+    def succeeds(name, *arguments):
+        log = tmp_path / f"{name}.log"
+        assert run_command(name, arguments, log=log) == 0, log.read_text()[-3000:]
+        return log.read_text()
+
+    succeeds("train", *tiny, "model=sumo_krauss", "robust=real", f"hydra.run.dir={run}")
+    rounds = pd.read_csv(run / "rounds.csv")
+    assert len(rounds) == 3 and (rounds["seconds_simulate"] > 0).all()
+    assert " simulations, " in (tmp_path / "train.log").read_text()
+
+    succeeds("evaluate", f"run={run}", *FAST)
+    metrics = json.loads((run / "evaluation" / "metrics.json").read_text())
+    assert metrics["run"]["method"] == "ASBC-SUMO Krauss"
+    assert metrics["after_context"]["es_s"] > 0
+
+    succeeds("calibrate", f"run={run}", "calibration.samples=20", f"output={tmp_path / 'fit'}")
+    draws = pd.read_parquet(tmp_path / "fit" / "draws.parquet")
+    assert list(draws)[2:] == ["v0", "s0", "T", "a_max", "b", "sigma"]
+    types = ET.parse(tmp_path / "fit" / "drivers.add.xml").getroot().findall(".//vType")
+    assert len(types) == 300 and {t.attrib["carFollowModel"] for t in types} == {"Krauss"}
+
+    population = f"population={tmp_path / 'fit'}"
+    text = succeeds("simulate", f"run={run}", population, "scenario=leader", "scenario.drivers=20")
+    assert "20 new drivers" in text
+    text = succeeds("simulate", f"run={run}", population, "scenario=sumo", "scenario.replayed=4")
+    assert "of which SUMO's Krauss has its own noise" in text
+    log = tmp_path / "ring.log"
+    assert run_command("simulate", [f"run={run}", population, "scenario=ring"], log=log) == 2
+    assert "SUMO's Krauss is a black box" in log.read_text()
+
+
+def test_the_stream_simulates_in_sumo(run_command, tiny_stream, tmp_path):
+    log = tmp_path / "log"
+    given = [*tiny_stream, "model=sumo_acc", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert run_command("train", given, log=log) == 0, log.read_text()[-3000:]
+    assert len(pd.read_csv(tmp_path / "run" / "rounds.csv")) == 4
