@@ -90,9 +90,13 @@ def output_folder(kind: str, run: str, data: Mapping[str, Any] | None) -> str:
     Example:
         >>> output_folder("calibration", "outputs/a", {"path": "in/i80.csv"})
         'outputs/a/calibration/i80'
+        >>> output_folder("calibration", "outputs/a", {"path": "in/i80/*.csv"})
+        'outputs/a/calibration/i80'
     """
-    place = (data or {}).get("path") or (data or {}).get("root") or "own"
-    return str(Path(run) / kind / Path(str(place)).stem)
+    place = Path(str((data or {}).get("path") or (data or {}).get("root") or "own"))
+    while set(place.name) & set("*?["):  # a glob is called after the folder it looks into
+        place = place.parent
+    return str(Path(run) / kind / (place.stem or "data"))
 
 
 def register_resolvers() -> None:

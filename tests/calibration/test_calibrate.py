@@ -142,7 +142,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 def test_a_kill_while_merging_loses_nothing(
     folder: Path, job: Job, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asbc.calibration.export import tables
+    from asbc.calibration.export import merge as merging
 
     class Torn(Exception):
         pass
@@ -151,7 +151,7 @@ def test_a_kill_while_merging_loses_nothing(
         raise Torn
 
     with monkeypatch.context() as patch:
-        patch.setattr(tables.InferenceDataWriter, "add", torn)
+        patch.setattr(merging.InferenceDataWriter, "add", torn)
         with pytest.raises(Torn):
             calibrate_into(tmp_path, job, pairs, {})
     assert not (tmp_path / "posterior.nc").exists() and not (tmp_path / "draws.parquet").exists()
@@ -184,9 +184,9 @@ def test_a_finished_run_is_not_repeated(
 
 
 def test_chunks_joined_are_what_one_chunk_would_be(job: Job, pairs: Pairs) -> None:
-    several = [part for _, part in calibrate_chunks(job, pairs)]
+    several = list(calibrate_chunks(job, pairs))
     one = replace(job, settings=replace(job.settings, chunk=256))
-    [(_, whole)] = calibrate_chunks(one, pairs)
+    [whole] = calibrate_chunks(one, pairs)
     joined = Part.joined(several)
     assert len(several) == 3 and joined.skipped == whole.skipped == {}
     ours, theirs = joined.draws.to_pandas(), whole.draws.to_pandas()

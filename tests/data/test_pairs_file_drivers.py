@@ -8,10 +8,27 @@ import pandas as pd
 import pytest
 import torch
 
-from asbc.data.pairs_file import PairsFile, PairsFrame, load_drivers
+from asbc.data.driver_store import store_drivers
+from asbc.data.pairs_file import Drivers, PairsFile, PairsFrame, load_drivers
+from asbc.engine import LocalEngine
 from asbc.errors import InputError
 
 DRIVERS, STEPS = 9, 30
+
+
+@pytest.fixture(params=["in memory", "on disk"])
+def load(request, tmp_path_factory):  # type: ignore[no-untyped-def]
+    """Both ways to the drivers of a file, which say the same."""
+    if request.param == "in memory":
+        return load_drivers
+
+    def through_disk(source: PairsFile, on_error: str) -> Drivers:
+        folder = tmp_path_factory.mktemp("store") / "drivers"
+        store = store_drivers(source, folder, on_error, 1.0, LocalEngine(workers=1))
+        pairs = store.piece(0, len(store)).pairs()
+        return Drivers(pairs, store.skipped, store.drops)
+
+    return through_disk
 
 
 def table() -> pd.DataFrame:
@@ -63,18 +80,18 @@ def write(data: pd.DataFrame, path: Path) -> PairsFile:
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_one_bad_driver_stops_the_run_with_its_name(kind: str, tmp_path: Path) -> None:
+def test_one_bad_driver_stops_the_run_with_its_name(load, kind: str, tmp_path: Path) -> None:
     apply, name, reason = DAMAGES[kind]
     source = write(apply(table()), tmp_path / "pairs.csv")
     with pytest.raises(InputError, match=f"driver r/{name}: .*{reason}.*on_error=skip"):
-        load_drivers(source, "stop")
+        load(source, "stop")
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_skipping_leaves_all_other_drivers_as_they_were(kind: str, tmp_path: Path) -> None:
+def test_skipping_leaves_all_other_drivers_as_they_were(load, kind: str, tmp_path: Path) -> None:
     apply, name, reason = DAMAGES[kind]
-    whole = load_drivers(write(table(), tmp_path / "whole.csv"), "stop").pairs
-    found = load_drivers(write(apply(table()), tmp_path / "pairs.csv"), "skip")
+    whole = load(write(table(), tmp_path / "whole.csv"), "stop").pairs
+    found = load(write(apply(table()), tmp_path / "pairs.csv"), "skip")
     assert list(found.skipped) == [f"r/{name}"]
     assert re.search(reason, found.skipped[f"r/{name}"])
     kept = [i for i, p in enumerate(whole.pair_id) if p != f"r/{name}"]
@@ -84,29 +101,29 @@ def test_skipping_leaves_all_other_drivers_as_they_were(kind: str, tmp_path: Pat
         assert torch.equal(getattr(found.pairs, column), getattr(expected, column))
 
 
-def test_several_bad_drivers_are_all_found(tmp_path: Path) -> None:
+def test_several_bad_drivers_are_all_found(load, tmp_path: Path) -> None:
     data = table()
     for row, value in ((5, None), (4 * STEPS, -1.0), (8 * STEPS + 2, 0.0)):
         data = damage("gap", row, value)(data)
-    found = load_drivers(write(data, tmp_path / "pairs.csv"), "skip")
+    found = load(write(data, tmp_path / "pairs.csv"), "skip")
     assert set(found.skipped) == {"r/p0", "r/p4", "r/p8"} and len(found.pairs) == 6
     assert "line 7" in found.skipped["r/p0"]
 
 
-def test_a_truncated_file_costs_its_last_driver_only(tmp_path: Path) -> None:
+def test_a_truncated_file_costs_its_last_driver_only(load, tmp_path: Path) -> None:
     source = write(table(), tmp_path / "pairs.csv")
     text = (tmp_path / "pairs.csv").read_text()
     (tmp_path / "pairs.csv").write_text(text[: text.rstrip().rindex(",") - 2])
-    found = load_drivers(source, "skip")
+    found = load(source, "skip")
     assert list(found.skipped) == ["r/p8"] and len(found.pairs) == 8
 
 
-def test_parquet_files_are_searched_too(tmp_path: Path) -> None:
+def test_parquet_files_are_searched_too(load, tmp_path: Path) -> None:
     data = table()
     data.loc[2 * STEPS, "gap"] = np.nan
     data.to_parquet(tmp_path / "pairs.parquet")
     source = PairsFile(path=str(tmp_path / "pairs.parquet"), context_steps=20, min_duration=4.0)
-    assert list(load_drivers(source, "skip").skipped) == ["r/p2"]
+    assert list(load(source, "skip").skipped) == ["r/p2"]
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
@@ -120,31 +137,31 @@ def test_tables_in_memory_are_searched_too(kind: str) -> None:
     assert list(found.skipped) == [f"r/{name}"] and len(found.pairs) == DRIVERS - 1
 
 
-def test_drivers_too_short_for_the_context_are_counted(tmp_path: Path) -> None:
+def test_drivers_too_short_for_the_context_are_counted(load, tmp_path: Path) -> None:
     data = table()
     data = data[~((data["pair_id"] == "p5") & (data["time"] > 3.0))]
-    found = load_drivers(write(data, tmp_path / "pairs.csv"), "stop")
+    found = load(write(data, tmp_path / "pairs.csv"), "stop")
     assert len(found.pairs) == 8 and found.drops == {"segments shorter than 4 s": 1}
 
 
-def test_a_file_that_is_bad_as_a_whole_stops_whatever_is_wanted(tmp_path: Path) -> None:
+def test_a_file_that_is_bad_as_a_whole_stops_whatever_is_wanted(load, tmp_path: Path) -> None:
     source = write(table().drop(columns="gap"), tmp_path / "pairs.csv")
     with pytest.raises(InputError, match="missing column gap"):
-        load_drivers(source, "skip")
+        load(source, "skip")
     missing = PairsFile(path=str(tmp_path / "none.csv"), context_steps=20, min_duration=4.0)
     with pytest.raises(InputError, match="no such file"):
-        load_drivers(missing, "skip")
+        load(missing, "skip")
     nothing = write(table().assign(gap=-1.0), tmp_path / "bad.csv")
     with pytest.raises(InputError, match="gap is -1 at line 2"):
-        load_drivers(nothing, "skip")
+        load(nothing, "skip")
     with pytest.raises(InputError, match="driver r/p0: .*gap is -1 at line 2"):
-        load_drivers(nothing, "stop")
+        load(nothing, "stop")
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_file_without_rows_is_named_with_a_remedy(
-    ending: str, on_error: str, tmp_path: Path
+    load, ending: str, on_error: str, tmp_path: Path
 ) -> None:
     path = tmp_path / f"pairs.{ending}"
     empty = table()[:0]
@@ -152,7 +169,7 @@ def test_a_file_without_rows_is_named_with_a_remedy(
     with pytest.raises(
         InputError, match="no (data )?rows.*(write it again|needs at least one pair)"
     ) as error:
-        load_drivers(PairsFile(path=str(path)), on_error)
+        load(PairsFile(path=str(path)), on_error)
     assert str(path) in str(error.value) and "driver" not in str(error.value)
 
 
@@ -171,24 +188,24 @@ def driven(pairs: int = DRIVERS) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
-def test_a_wrong_unit_is_no_fault_of_single_drivers(on_error: str, tmp_path: Path) -> None:
+def test_a_wrong_unit_is_no_fault_of_single_drivers(load, on_error: str, tmp_path: Path) -> None:
     data = driven()
     data[["speed", "leader_speed"]] *= 3.6
     source = write(data, tmp_path / "pairs.csv")
     with pytest.raises(InputError, match="pairs.csv: speed.* look like km/h.*by 3.6$"):
-        load_drivers(source, on_error)
+        load(source, on_error)
     data.loc[5, "gap"] = np.nan  # a bad cell does not hide the unit, nor single out drivers
     with pytest.raises(InputError, match="pairs.csv: speed.* look like km/h.*by 3.6$"):
-        load_drivers(write(data, tmp_path / "pairs.csv"), on_error)
+        load(write(data, tmp_path / "pairs.csv"), on_error)
 
 
-def test_single_drivers_in_another_unit_are_left_out(tmp_path: Path) -> None:
+def test_single_drivers_in_another_unit_are_left_out(load, tmp_path: Path) -> None:
     data = driven()
     odd = data["pair_id"].isin(["p2", "p7"])
     data.loc[odd, ["speed", "leader_speed"]] *= 3.6
     source = write(data, tmp_path / "pairs.csv")
     with pytest.raises(InputError, match="driver r/p2: .*km/h at line 302.*on_error=skip"):
-        load_drivers(source, "stop")
-    found = load_drivers(source, "skip")
+        load(source, "stop")
+    found = load(source, "skip")
     assert set(found.skipped) == {"r/p2", "r/p7"} and len(found.pairs) == 7
     assert all("look like km/h" in reason for reason in found.skipped.values())

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 # Loaded here once: every command below is a fork of this process.
-import asbc.calibration.export.tables
+import asbc.calibration.export.merge
 import asbc.population.pictures  # noqa: F401
 from asbc.calibration import calibrate as pipeline
 from asbc.calibration.export import parts
@@ -98,7 +98,7 @@ def test_every_driver_of_the_runs_own_data_gets_a_posterior(trained, calibrate, 
 POINTS = {
     "between chunks": (pipeline, "calibrate_chunk", 3),
     "while writing a chunk": (parts.pq, "write_table", 4),
-    "while merging": (asbc.calibration.export.tables.InferenceDataWriter, "add", 2),
+    "while merging": (asbc.calibration.export.merge.InferenceDataWriter, "add", 2),
 }
 
 

@@ -1,8 +1,9 @@
 """Calibrating a whole file of drivers: chunk by chunk, continued where a run was interrupted."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,18 @@ import torch
 from torch import Tensor
 
 from asbc.calibration.evidence import Comparison
+from asbc.calibration.export.merge import merge
 from asbc.calibration.export.parts import Part, Parts
-from asbc.calibration.export.tables import draws_table, merge, summary_columns
+from asbc.calibration.export.tables import draws_table, summary_columns
 from asbc.calibration.flags import any_flag, flag_columns, readable
 from asbc.calibration.outcome import Outcome
 from asbc.calibration.refinement import AutoRefinement, NoRefinement, Refinement
+from asbc.data.driver_store import DriverStore, GivenDrivers, Piece
 from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows
+from asbc.engine import Engine, LocalEngine
 from asbc.errors import InputError
 from asbc.evaluation.predict import predict_windows
-from asbc.evaluation.results import data_fingerprint
 from asbc.posterior.novelty import Novelty
 from asbc.run import Model
 from asbc.simulator.laws import IDM
@@ -48,6 +51,8 @@ class CalibrationSettings:
         predictive_draws: drives behind the recorded leader that are simulated per driver and
             stored as posterior predictive; 0 stores none.
         novelty: whether to flag contexts that are unlike the training's.
+        drivers_per_file: outputs of more drivers are written in parts of about so many.
+        arviz: whether to write `posterior.nc`; None: where there is one part only.
     """
 
     samples: int = 500
@@ -56,9 +61,11 @@ class CalibrationSettings:
     on_error: str = "stop"
     predictive_draws: int = 0
     novelty: bool = True
+    drivers_per_file: int = 20_000
+    arviz: bool | None = None
 
     def __post_init__(self) -> None:
-        least = {"samples": 2, "chunk": 1, "predictive_draws": 0}
+        least = {"samples": 2, "chunk": 1, "predictive_draws": 0, "drivers_per_file": 1}
         for name, smallest in least.items():
             value = getattr(self, name)
             if value < smallest:
@@ -158,33 +165,44 @@ def _predictive(job: Job, theta: Tensor, pairs: Pairs) -> dict[str, np.ndarray]:
     return {name: getattr(rollout, name).transpose(0, 1).numpy() for name in SERIES}
 
 
-def calibrate_into(folder: Path, job: Job, pairs: Pairs, skipped: dict[str, str]) -> Outcome:
-    """Write a posterior for every pair into `folder`; see `merge` for the files.
+def calibrate_into(
+    folder: Path,
+    job: Job,
+    drivers: Pairs | DriverStore,
+    skipped: Mapping[str, str] | None = None,
+    engine: Engine | None = None,
+) -> Outcome:
+    """Write a posterior for every driver into `folder`; see `asbc.calibration.export.merge`.
 
     A run that was killed continues when it is started again with the same settings. What it then
-    writes is the same, byte for byte, as without the interruption.
+    writes is the same, byte for byte, as without the interruption, and with any number of workers.
 
     Args:
-        folder: where outputs go.
+        folder: where outputs go; workers on other machines must see it.
         job: what to do with each driver.
-        pairs: the drivers.
-        skipped: drivers that were left out before, and why.
+        drivers: the drivers.
+        skipped: drivers that were left out before, and why, beside those that `drivers` knows.
+        engine: who calibrates; None: this process.
     """
-    identity = _identity(job, pairs)
+    if isinstance(drivers, Pairs):
+        drivers = GivenDrivers(drivers)
+    left_out = drivers.skipped | dict(skipped or {})
     record = folder / RECORD
-    parts = Parts(folder / "parts", identity)
+    parts = Parts(folder / "parts", _identity(job, drivers))
     if record.exists():
         outcome = _earlier(record, parts.identity)
         parts.remove()
         return outcome
     parts.open()
-    count = len(_chunks(job, pairs))
-    for index, part in calibrate_chunks(job, pairs, parts.finished):
-        parts.write(index, part)
-    drivers, seconds, unusable = merge(
-        parts, count, job.model, job.settings.samples, pairs, folder
-    )
-    outcome = Outcome.of(drivers, seconds, skipped | unusable)
+    edges = chunk_edges(len(drivers), job.settings.chunk)
+    todo = [i for i in range(len(edges)) if not parts.finished(i)]
+    work = (_work(parts, drivers, i, *edges[i]) for i in todo)
+    workers = engine or LocalEngine(workers=1)
+    with workers.pool(partial(_keep, job), most=max(len(todo), len(edges) // 8)) as pool:
+        for _ in pool.map(calibrate_work, work, f"{job.settings.chunk} drivers each", len(todo)):
+            pass
+        merge(parts, edges, job, drivers, folder, pool)
+    outcome = Outcome.of(*parts.verdicts(range(len(edges))), left_out)
     write_text(folder / "summary.txt", outcome.text() + "\n")
     content = {"identity": parts.identity, "outcome": asdict(outcome)}
     write_text(record, json.dumps(content, indent=2) + "\n")
@@ -192,26 +210,56 @@ def calibrate_into(folder: Path, job: Job, pairs: Pairs, skipped: dict[str, str]
     return outcome
 
 
-def calibrate_chunks(
-    job: Job, pairs: Pairs, finished: Callable[[int], bool] = lambda index: False
-) -> Iterator[tuple[int, Part]]:
-    """Number and result of each chunk of drivers that is not finished yet."""
-    chunks = _chunks(job, pairs)
-    todo = [index for index in range(len(chunks)) if not finished(index)]
-    for index in progress(todo, f"{job.settings.chunk} drivers each", total=len(todo)):
-        yield index, calibrate_chunk(job, pairs.select(chunks[index]), chunks[index])
+def _keep(job: Job) -> Job:
+    """What a worker keeps: the job as it was sent."""
+    return job
 
 
-def _chunks(job: Job, pairs: Pairs) -> list[np.ndarray]:
-    if len(pairs) == 0:
+# Where a chunk goes, its number, its drivers, and the position of the first of them.
+Work = tuple[Parts, int, Piece, int]
+
+
+def _work(
+    parts: Parts, drivers: DriverStore, index: int, start: int, stop: int
+) -> tuple[str, Work]:
+    name = f"drivers {start + 1} to {stop}"
+    return name, (parts, index, drivers.piece(start, stop), start)
+
+
+def calibrate_work(job: Job, work: Work) -> None:
+    """Calibrate a chunk and store it."""
+    parts, index, piece, start = work
+    pairs = piece.pairs()
+    parts.write(index, calibrate_chunk(job, pairs, np.arange(start, start + len(pairs))))
+
+
+def calibrate_chunks(job: Job, pairs: Pairs) -> Iterator[Part]:
+    """The result of each chunk of drivers, in memory."""
+    edges = chunk_edges(len(pairs), job.settings.chunk)
+    for start, stop in progress(edges, f"{job.settings.chunk} drivers each", total=len(edges)):
+        place = np.arange(start, stop)
+        yield calibrate_chunk(job, pairs.select(place), place)
+
+
+def chunk_edges(count: int, chunk: int) -> list[tuple[int, int]]:
+    """First driver, and last + 1, of chunks of about one size and at most `chunk`.
+
+    Example:
+        >>> chunk_edges(11, 4)
+        [(0, 4), (4, 8), (8, 11)]
+    """
+    if count == 0:
         raise InputError("no driver to calibrate")
-    return np.array_split(np.arange(len(pairs)), -(-len(pairs) // job.settings.chunk))
+    chunks = -(-count // chunk)
+    sizes = [count // chunks + (i < count % chunks) for i in range(chunks)]
+    ends = np.cumsum(sizes).tolist()
+    return [(end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
-def _identity(job: Job, pairs: Pairs) -> dict[str, Any]:
+def _identity(job: Job, drivers: DriverStore) -> dict[str, Any]:
     """Everything the outputs depend on."""
     identity = {
-        "data": data_fingerprint(pairs),
+        "data": drivers.fingerprint,
         "weights": job.model.fingerprint(),
         "residual": job.model.residual,
         "refinement": repr(job.refinement),

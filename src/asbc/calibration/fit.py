@@ -182,7 +182,7 @@ def calibrate(
     )
     source = as_source(data, model.simulator.dt, model.context_steps, min_duration)
     drivers = load_drivers(source, on_error)
-    part = Part.joined([part for _, part in calibrate_chunks(job, drivers.pairs)])
+    part = Part.joined(list(calibrate_chunks(job, drivers.pairs)))
     if part.drivers.empty:
         raise InputError("no driver could be calibrated")
     kept = drivers.pairs.select(part.drivers["position"].to_numpy(copy=True))

@@ -47,8 +47,16 @@ class Outcome:
         drivers: pd.DataFrame,
         seconds: Mapping[str, float],
         skipped: Mapping[str, str],
+        left_out: Mapping[str, str],
     ) -> "Outcome":
-        """The outcome of a finished table of drivers."""
+        """The outcome of a finished table of drivers.
+
+        Args:
+            drivers: a row for each.
+            seconds: cost by stage.
+            skipped: who could not be calibrated, and why.
+            left_out: who could not be read, and why.
+        """
         k_hat: dict[str, float] = {}
         if "k_hat" in drivers:
             k_hat = {
@@ -62,7 +70,7 @@ class Outcome:
             drivers=len(drivers),
             routes=_counts(drivers["route"]),
             seconds=dict(seconds),
-            skipped=dict(skipped),
+            skipped={**left_out, **skipped},
             flags={
                 "any": int(drivers["flagged"].sum()),
                 "unlike_training": int(drivers.get("unlike_training", pd.Series([0])).sum()),

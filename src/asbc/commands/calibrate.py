@@ -15,27 +15,25 @@ def main(cfg: DictConfig) -> None:
     logging.getLogger("arviz").setLevel(logging.WARNING)  # it announces what is not installed
     import torch
 
-    from asbc.calibration.calibrate import Job, calibrate_into
+    from asbc.calibration.calibrate import RECORD, Job, calibrate_into
     from asbc.calibration.evidence import Comparison
     from asbc.calibration.export.sumo import sumo_types
     from asbc.config import build
-    from asbc.data.pairs_file import load_drivers
+    from asbc.data.driver_store import open_drivers
     from asbc.population import Population
     from asbc.population.pictures import write_population
     from asbc.run import Run
+    from asbc.utils.files import room_below
 
-    torch.set_num_threads(cfg.threads)
+    torch.set_num_threads(1)  # as every worker does
     run, output = Run.open(cfg.run), Run(cfg.output)
-    settings, refinement = build(cfg.calibration), build(cfg.refine)
+    settings, refinement, engine = build(cfg.calibration), build(cfg.refine), build(cfg.engine)
     model = run.model(cfg.data.context_steps)
     export = {name: value for name, value in cfg.sumo.items() if name != "drivers"}
     types = sumo_types(model.simulator, **export)
     comparison = None
     if cfg.compare_run is not None:
         comparison = Comparison(model=Run.open(cfg.compare_run).model())
-
-    shortest = cfg.min_duration or cfg.data.context_steps * cfg.data.dt
-    drivers = load_drivers(build(cfg.data, min_duration=shortest), settings.on_error)
     novelty = run.novelty(model.context_steps) if settings.novelty else None
     job = Job(
         model=model,
@@ -44,14 +42,21 @@ def main(cfg: DictConfig) -> None:
         novelty=novelty,
         comparison=comparison,
     )
-    with output.claim(resuming=True):
-        outcome = calibrate_into(output.path, job, drivers.pairs, drivers.skipped)
+    shortest = cfg.min_duration or cfg.data.context_steps * cfg.data.dt
+    source = build(cfg.data, min_duration=shortest)
+    with output.claim(resuming=True), room_below(output.shown):
+        finished = (output.path / RECORD).exists()
+        drivers = open_drivers(
+            source, output.path / ".drivers", settings.on_error, cfg.memory, engine, finished
+        )
+        outcome = calibrate_into(output.path, job, drivers, engine=engine)
         population = Population.read(output.path, model.simulator.prior)
         write_population(population, output.path, cfg.sumo.drivers, types, settings.seed)
+        drivers.remove()
     print(outcome.text())
     for reason, count in drivers.drops.items():
         print(f"  left out: {count} {reason}")
     if settings.novelty and novelty is None:
         print("  contexts are longer than the run's: none is compared with its simulations")
-    written = [p.name for p in output.path.iterdir() if p.is_file() and p.name[0] != "."]
+    written = [p.name for p in output.path.iterdir() if p.name[0] != "."]
     print(f"written to {output.shown}: {', '.join(sorted(written))}")

@@ -34,7 +34,7 @@ def read_csv_columns(path: Path, columns: Mapping[str, pa.DataType]) -> pd.DataF
     Returns:
         A table whose index counts the lines of the file (the header is line 1).
     """
-    _require_utf8(path)
+    require_utf8(path)
     found = header(path)
     missing = [name for name in columns if name not in found]
     if missing:
@@ -49,7 +49,7 @@ def read_csv_columns(path: Path, columns: Mapping[str, pa.DataType]) -> pd.DataF
             ),
         ).to_pandas()
     except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: {_explain(str(error), found)}") from error
+        raise InputError(f"{path}: {explain(str(error), found)}") from error
     if table.empty:
         raise InputError(
             f"{path}: no data rows below the header; the file is empty or cut, write it again"
@@ -64,7 +64,7 @@ def read_spaced_columns(path: Path, names: Sequence[str], wanted: Sequence[str])
     Returns:
         A float64 table whose index counts the lines of the file (the first is line 1).
     """
-    _require_utf8(path)
+    require_utf8(path)
     found = len(_first_line(path).split())
     if found != len(names):
         raise InputError(
@@ -79,7 +79,7 @@ def read_spaced_columns(path: Path, names: Sequence[str], wanted: Sequence[str])
     try:
         table = read(np.float64)
     except pd.errors.ParserError as error:
-        raise InputError(f"{path}: {_explain(str(error), names)}") from error
+        raise InputError(f"{path}: {explain(str(error), names)}") from error
     except ValueError:
         table = read(str)  # for a message that names the cell
     table.index = pd.RangeIndex(1, len(table) + 1, name="line")
@@ -95,7 +95,7 @@ def _first_line(path: Path) -> str:
     return line
 
 
-def _require_utf8(path: Path) -> None:
+def require_utf8(path: Path) -> None:
     """Check every byte: the readers skip columns, and so would miss what is in them."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     lines = 1
@@ -113,7 +113,7 @@ def _require_utf8(path: Path) -> None:
             lines += chunk.count(b"\n")
 
 
-def _explain(message: str, names: Sequence[str]) -> str:
+def explain(message: str, names: Sequence[str]) -> str:
     """The reader's message with columns by name and lines as lines, and a remedy."""
     remedy = next((text for sign, text in _REMEDIES if sign in message), "mend the file")
     message = re.sub(r"In CSV column #(\d+)", lambda m: f"column {names[int(m[1])]}", message)

@@ -9,21 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asbc.data.columns import header, read_csv_columns
-from asbc.data.pairs import Pairs, pair_starts
-from asbc.data.source import DataSource, Loaded, decimate
+from asbc.data.pairs import Pairs
+from asbc.data.sound_pairs import sound_pairs
+from asbc.data.source import DataSource, Loaded
 from asbc.data.table import (
     ID_COLUMNS,
     NUMERIC_COLUMNS,
     OPTIONAL_COLUMNS,
     TableError,
-    check_format,
-    motion_defects,
     validate_pairs,
 )
 from asbc.errors import InputError
@@ -177,12 +175,7 @@ def load_drivers(source: DataSource, on_error: str) -> Drivers:
 
 @dataclass(frozen=True, kw_only=True)
 class UsablePairs(DataSource):
-    """The pairs of a table that are sound, whatever is wrong with others.
-
-    The format is checked in halves until every defect is down to one pair: the work grows with
-    the number of bad pairs, not with that of all pairs. Motion is then checked at once, as a
-    wrong unit shows in all pairs together.
-    """
+    """The pairs of a table that are sound, whatever is wrong with others."""
 
     source: PairsFile | PairsFrame
 
@@ -213,47 +206,7 @@ class UsablePairs(DataSource):
 
     @cached_property
     def _divided(self) -> tuple[pd.DataFrame, dict[str, str]]:
-        readable, bad = self._readable()
-        if readable.empty:
-            return readable, bad
-        starts = pair_starts(readable)
-        names = (readable["recording"] + "/" + readable["pair_id"]).iloc[starts].tolist()
-        sound = np.ones(len(names), dtype=bool)
-        for row, message in motion_defects(readable, self.description):
-            if row is None:
-                raise TableError(message)
-            pair = int(np.searchsorted(starts, row, side="right")) - 1
-            sound[pair] = False
-            bad.setdefault(names[pair], message)
-        rows = np.repeat(sound, np.diff(np.append(starts, len(readable))))
-        return readable[rows].reset_index(drop=True), bad
-
-    def _readable(self) -> tuple[pd.DataFrame, dict[str, str]]:
-        """The pairs whose format is right, and what is wrong with that of the others."""
-        table = _anything(self.source)
-        keys = table[["recording", "pair_id"]].astype(str).agg("/".join, axis=1)
-        code, names = pd.factorize(keys)
-        order = np.argsort(code, kind="stable")
-        table, starts = table.iloc[order], np.searchsorted(code[order], np.arange(len(names) + 1))
-        right: list[pd.DataFrame] = []
-        bad: dict[str, str] = {}
-        ranges = [(0, len(names))]
-        while ranges:
-            first, last = ranges.pop()
-            part = table.iloc[starts[first] : starts[last]]
-            try:
-                checked = check_format(part, self.description)
-                decimate(checked, self.dt, self.description)
-                right.append(checked)
-            except InputError as error:
-                middle = (first + last) // 2
-                if last - first == 1:
-                    bad[str(names[first])] = str(error)
-                else:
-                    ranges += [(middle, last), (first, middle)]
-        if not right:
-            return table.iloc[:0], bad
-        return check_format(pd.concat(right), self.description), bad
+        return sound_pairs(_anything(self.source), self.description, self.dt)
 
 
 def _read_csv(path: Path) -> pd.DataFrame:

@@ -9,7 +9,7 @@ Each limit leaves room for real recordings: of 1500 pairs of NGSIM and Lyft, the
 pairs is 0.64 to 1.12, the hardest speed step 8 m/s^2, and the gap within 1 m of the speeds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,19 +72,31 @@ _NEW_LEADER = "mend the row, or give each leader its own pair_id"
 _BRAKES = f"more than a road vehicle can brake or accelerate ({MAX_ACCELERATION:g} m/s^2)"
 
 
-def faults(table: pd.DataFrame, starts: np.ndarray, steps: np.ndarray) -> Iterator[Fault]:
+def faults(
+    table: pd.DataFrame,
+    starts: np.ndarray,
+    steps: np.ndarray,
+    usual: Mapping[str, float] | None = None,
+) -> Iterator[Fault]:
     """What no road vehicle does, worst kind first, each kind once per pair.
 
     Args:
         table: float64 columns, sorted by pair and time.
         starts: (pairs,) first row of each pair.
         steps: (pairs,) time step; NaN for a pair of one row.
+        usual: `usual_steps` of the table that this one is a part of, which has been judged as a
+            whole: pairs are then judged one by one. None: this is the whole table.
     """
-    motion = _Motion.of(table, starts, steps)
-    yield from _long_steps(motion)
-    yield from _contradictions(motion)
-    yield from _out_of_range(motion)
-    yield from _jumps(motion)
+    motion, whole = _Motion.of(table, starts, steps), usual is None
+    yield from _long_steps(motion, whole)
+    yield from _contradictions(motion, whole)
+    yield from _out_of_range(motion, whole)
+    yield from _jumps(motion, _usual(motion) if usual is None else usual)
+
+
+def usual_steps(table: pd.DataFrame, starts: np.ndarray, steps: np.ndarray) -> dict[str, float]:
+    """How far speeds and gaps usually are from their neighbour's, by column; see `faults`."""
+    return _usual(_Motion.of(table, starts, steps))
 
 
 @dataclass(frozen=True)
@@ -138,9 +150,9 @@ class _Motion:
         return rows[np.unique(pair, return_index=True)[1]].tolist()
 
 
-def _long_steps(motion: _Motion) -> Iterator[Fault]:
+def _long_steps(motion: _Motion, whole: bool) -> Iterator[Fault]:
     long = motion.steps > MAX_TIME_STEP
-    whole = 2 * long.sum() > len(long)
+    whole = whole and 2 * long.sum() > len(long)
     for pair in np.flatnonzero(long):
         step = motion.steps[pair]
         unit = next((u for u in TIME_UNITS if step / u[1] <= MAX_TIME_STEP), None)
@@ -214,11 +226,11 @@ def _medians(group: np.ndarray, values: np.ndarray, groups: int) -> np.ndarray:
     return medians
 
 
-def _contradictions(motion: _Motion) -> Iterator[Fault]:
+def _contradictions(motion: _Motion, whole: bool) -> Iterator[Fault]:
     """Gaps that do not change as the speeds say: of the table jointly, else of single pairs."""
     windows = _windows(motion)
     table = _judge(windows, np.zeros_like(windows.pair), 1)
-    if table.wrong[0] or table.apart[0]:
+    if whole and (table.wrong[0] or table.apart[0]):
         yield _contradiction(motion, table, 0, None)
         return
     pairs = _judge(windows, windows.pair, len(motion.starts))
@@ -259,7 +271,7 @@ def _probable_unit(slope: float) -> Unit | None:
     return unit if 1 / _SAME_UNIT < slope / unit.slope < _SAME_UNIT else None
 
 
-def _out_of_range(motion: _Motion) -> Iterator[Fault]:
+def _out_of_range(motion: _Motion, whole: bool) -> Iterator[Fault]:
     """Values that no road vehicle has: strays by row, many of them as another unit."""
     drives = f"more than a road vehicle drives ({MAX_SPEED:g} m/s)"
     follows = f"farther than anybody follows ({MAX_GAP:g} m)"
@@ -275,7 +287,7 @@ def _out_of_range(motion: _Motion) -> Iterator[Fault]:
             continue
         bad = np.abs(values) > limit
         count = np.count_nonzero(bad)
-        if count > max(MANY_ROWS, MANY_SHARE * len(bad)):
+        if whole and count > max(MANY_ROWS, MANY_SHARE * len(bad)):
             what = f"{name} is out of range in {count / len(bad):.0%} of all rows"
             yield Fault(None, what, why, unit)
             continue
@@ -286,7 +298,23 @@ def _out_of_range(motion: _Motion) -> Iterator[Fault]:
             yield Fault(row, f"{name} is {values[row]:g}", why, remedy)
 
 
-def _jumps(motion: _Motion) -> Iterator[Fault]:
+def _step_sizes(motion: _Motion, name: str) -> np.ndarray:
+    """The change of a column from row to row, beyond what the speeds explain of a gap's."""
+    change = motion.change(getattr(motion, name))
+    if name == "gap":
+        change -= motion.change(motion.moved)
+    return change
+
+
+def _usual(motion: _Motion) -> dict[str, float]:
+    sizes = {n: np.abs(_step_sizes(motion, n)) for n in ("speed", "leader_speed", "gap")}
+    return {
+        name: float(np.median(size[:: 1 + len(size) // _SAMPLE])) if len(size) else 0.0
+        for name, size in sizes.items()
+    }
+
+
+def _jumps(motion: _Motion, usual: Mapping[str, float]) -> Iterator[Fault]:
     """Steps between neighbouring rows that neither motion nor jitter explains."""
     brakes = MAX_ACCELERATION * motion.step
     for name, unit, motor, jitter, why, remedy in (
@@ -294,12 +322,8 @@ def _jumps(motion: _Motion) -> Iterator[Fault]:
         ("leader_speed", "m/s", brakes, SPEED_JITTER, _BRAKES, _MEND),
         ("gap", "m", 0.0, GAP_JITTER, "which the speeds do not explain", _NEW_LEADER),
     ):
-        change = motion.change(getattr(motion, name))
-        if name == "gap":
-            change -= motion.change(motion.moved)
-        size = np.abs(change)
-        usual = float(np.median(size[:: 1 + len(size) // _SAMPLE])) if len(size) else 0.0
-        bad = size > motor + max(jitter, JITTER_FACTOR * usual)
+        change = _step_sizes(motion, name)
+        bad = np.abs(change) > motor + max(jitter, JITTER_FACTOR * usual[name])
         for row in motion.first_per_pair(bad):
             what = f"{name} jumps by {change[row]:.3g} {unit} within {motion.step[row]:.3g} s"
             yield Fault(_stray(motion, bad, row), what, why, remedy)

@@ -83,22 +83,25 @@ class DataSource(ABC):
 
     @cached_property
     def _prepared(self) -> Loaded:
-        table, drops = self.load()
-        if not table.empty:
-            table = decimate(table, self.dt, self.description)
-            table, short = drop_short(table, self.dt, self.min_duration)
-            drops = count_drops(drops, short)
+        loaded = self.load()
+        table, drops = loaded if loaded.table.empty else self.thinned(loaded)
         if table.empty:
-            reasons = "; ".join(f"{n} {reason}" for reason, n in drops.items()) or "nothing"
-            raise InputError(
-                f"{self.description}: no usable pair (dropped: {reasons}); lower "
-                "data.min_duration or add data"
-            )
+            raise self.nothing(drops)
         return Loaded(table, drops)
 
     @cached_property
     def _pairs(self) -> Pairs:
-        pairs = Pairs.from_table(self._prepared.table, self.dt)
+        return self.packed(self._prepared.table)
+
+    def thinned(self, loaded: Loaded) -> Loaded:
+        """A table that has rows at the time step `dt`, without its short pairs."""
+        table = decimate(loaded.table, self.dt, self.description)
+        table, short = drop_short(table, self.dt, self.min_duration)
+        return Loaded(table, count_drops(loaded.drops, short))
+
+    def packed(self, table: pd.DataFrame) -> Pairs:
+        """The pairs of a thinned table, each as long as the context or longer."""
+        pairs = Pairs.from_table(table, self.dt)
         shortest = int(pairs.lengths.argmin())
         if self.context_steps > int(pairs.lengths[shortest]):
             raise InputError(
@@ -108,6 +111,14 @@ class DataSource(ABC):
                 f"{self.context_steps * self.dt:g}"
             )
         return pairs
+
+    def nothing(self, drops: dict[str, int]) -> InputError:
+        """The error of a source without any usable pair."""
+        reasons = "; ".join(f"{n} {reason}" for reason, n in drops.items()) or "nothing"
+        return InputError(
+            f"{self.description}: no usable pair (dropped: {reasons}); lower "
+            "data.min_duration or add data"
+        )
 
     @property
     def drops(self) -> dict[str, int]:

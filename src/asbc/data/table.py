@@ -5,14 +5,14 @@ One row per time step, SI units, one leader per pair, a constant time step per p
 `acceleration (m/s^2)`, `follower_class`, `leader_id`. Ids are text and unique within a recording.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from asbc.data.pairs import pair_starts
-from asbc.data.plausibility import faults
+from asbc.data.plausibility import faults, usual_steps
 from asbc.errors import InputError
 
 ID_COLUMNS = ("recording", "pair_id", "follower_id")
@@ -75,12 +75,22 @@ def check_format(table: pd.DataFrame, source: str) -> pd.DataFrame:
     return clean.drop(columns="leader_id", errors="ignore")
 
 
-def motion_defects(table: pd.DataFrame, source: str) -> Iterator[Defect]:
-    """Motion that no road vehicle makes, or a unit that is not SI, in a sorted table."""
-    for fault in faults(table, *time_steps(table)):
+def motion_defects(
+    table: pd.DataFrame, source: str, usual: Mapping[str, float] | None = None
+) -> Iterator[Defect]:
+    """Motion that no road vehicle makes, or a unit that is not SI, in a sorted table.
+
+    `usual` is None for a whole table, and `usual_motion` of it for a part.
+    """
+    for fault in faults(table, *time_steps(table), usual):
         where = "" if fault.row is None else f" at {describe_row(table, fault.row)}"
         message = f"{source}: {fault.what}{where}, {fault.why}; {fault.remedy}"
         yield Defect(fault.row, message)
+
+
+def usual_motion(table: pd.DataFrame) -> dict[str, float]:
+    """What `motion_defects` must know of a whole sorted table to judge a part of it."""
+    return usual_steps(table, *time_steps(table))
 
 
 def time_steps(table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

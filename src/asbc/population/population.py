@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from asbc.calibration.export.merge import draws_files
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
 from asbc.run import Model
@@ -64,24 +65,28 @@ class Population:
     def read(cls, draws: Path, prior: Prior, most: int = MOST_DRAWS) -> Population:
         """The population of a calibration, from its `draws.parquet` or the folder that holds it.
 
-        Of every driver the same number of draws is kept, so that all of them fit in `most` rows.
+        Of every driver the same number of draws is kept, so that all of them fit in `most` rows;
+        of more drivers than that, one draw of as many of them as fit.
         """
-        path = Path(draws)
-        path = path / "draws.parquet" if path.is_dir() else path
-        if not path.is_file():
-            raise InputError(f"population: no {path}; run asbc calibrate first")
-        file = pq.ParquetFile(path)
-        _check_columns(file.schema_arrow.names, prior.names, path)
+        files = [pq.ParquetFile(path) for path in draws_files(Path(draws))]
+        if not files:
+            raise InputError(f"population: no draws in {draws}; run asbc calibrate first")
+        _check_columns(files[0].schema_arrow.names, prior.names, draws)
         columns = ["pair_id", "draw", *prior.names]
-        drivers = _count_drivers(file)
-        keep = max(1, most // max(drivers, 1))
-        parts = []
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, columns)
-            table = table.filter(pa.compute.less(table["draw"], keep))
-            parts.append(np.stack([table[name].to_numpy() for name in prior.names], axis=-1))
+        drivers = sum(_count_drivers(file) for file in files)
+        # One draw of each driver may be too many still: then of every k-th driver.
+        keep, every = max(1, most // max(drivers, 1)), max(1, -(-drivers // most))
+        parts, seen = [], 0
+        for file in files:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns)
+                table = table.filter(pa.compute.less(table["draw"], keep))
+                driver = seen + np.arange(len(table)) // keep
+                seen += len(table) // keep
+                values = np.stack([table[name].to_numpy() for name in prior.names], axis=-1)
+                parts.append(values[driver % every == 0])
         theta = torch.from_numpy(np.concatenate(parts).astype(np.float32))
-        return cls(prior.names, prior.units, theta, drivers)
+        return cls(prior.names, prior.units, theta, -(-drivers // every))
 
     def sample(self, n: int, rng: np.random.Generator) -> Tensor:
         """New drivers (n, dim): whole rows, so correlations between parameters are kept."""
@@ -96,7 +101,7 @@ class Population:
         return self.theta.double().mean(0).float()
 
 
-def _check_columns(found: Sequence[str], names: Sequence[str], path: Path) -> None:
+def _check_columns(found: Sequence[str], names: Sequence[str], path: Path | str) -> None:
     missing = [name for name in names if name not in found]
     if missing:
         raise InputError(

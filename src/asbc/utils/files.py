@@ -1,8 +1,10 @@
 """Files that are whole or absent, and locks: a kill at any moment leaves nothing half-done."""
 
+import errno
 import fcntl
 import os
 import pickle
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -54,6 +56,21 @@ def locked(path: Path) -> Iterator[bool]:
             yield False
         else:
             yield True
+
+
+@contextmanager
+def room_below(folder: str | Path) -> Iterator[None]:
+    """Say in one line that the disk of `folder` is full, when it is."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not full and not re.search(r"No space left|quota exceeded|errno = 28", str(error)):
+            raise
+        raise InputError(
+            f"{folder}: the disk is full; make room or give another output=, then the same "
+            "command goes on where it was"
+        ) from error
 
 
 def save_tensors(content: Mapping[str, Any], path: str | Path) -> None:

@@ -22,6 +22,12 @@ ENCODING: dict[str, Any] = {
     "compression_level": 1,
 }
 
+# Columns of the table of drivers that the closing summary counts.
+VERDICTS = (
+    *("route", "flagged", "unlike_training", "leak_rate", "at_bound", "k_hat_network", "k_hat"),
+    *("effective_draws", "residual_model"),
+)
+
 
 @dataclass(frozen=True)
 class Part:
@@ -117,9 +123,31 @@ class Parts:
         """Seconds by stage and skipped drivers of a chunk."""
         return json.loads(self._path(index, "json").read_text())
 
-    def drivers(self, index: int) -> pd.DataFrame:
-        """The table of a chunk's drivers."""
-        return pd.read_parquet(self._path(index, "drivers.parquet"))
+    def drivers(self, index: int, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """The table of a chunk's drivers, or those of some columns that it has."""
+        path = self._path(index, "drivers.parquet")
+        if columns is None:
+            return pd.read_parquet(path)
+        known = pq.read_schema(path).names
+        return pd.read_parquet(path, columns=[name for name in columns if name in known])
+
+    def draws(self, index: int) -> pa.Table:
+        """The draws of a chunk."""
+        return pq.read_table(self._path(index, "draws.parquet"))
+
+    def draws_schema(self, index: int) -> pa.Schema:
+        """The columns of the draws of a chunk."""
+        return pq.read_schema(self._path(index, "draws.parquet"))
+
+    def verdicts(
+        self, chunks: Sequence[int]
+    ) -> tuple[pd.DataFrame, dict[str, float], dict[str, str]]:
+        """How each driver got its draws and what is said of them, cost by stage, and who was
+        skipped and why."""
+        drivers = pd.concat([self.drivers(i, VERDICTS) for i in chunks], ignore_index=True)
+        records = [self.record(index) for index in chunks]
+        skipped = {name: why for record in records for name, why in record["skipped"].items()}
+        return drivers, total_seconds(record["seconds"] for record in records), skipped
 
     def read(self, index: int) -> Part:
         """What `write` stored."""
@@ -128,7 +156,7 @@ class Parts:
             with np.load(self._path(index, "predictive.npz")) as file:
                 predictive = {name: file[name] for name in file.files}
         return Part(
-            draws=pq.read_table(self._path(index, "draws.parquet")),
+            draws=self.draws(index),
             drivers=self.drivers(index),
             predictive=predictive,
             **self.record(index),

@@ -1,25 +1,14 @@
-"""Draws and their summary as tidy tables, written part by part."""
-
-from pathlib import Path
+"""Draws and their summary as tidy tables."""
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from asbc.calibration.export.netcdf import InferenceDataWriter
-from asbc.calibration.export.parts import ENCODING, Parts, total_seconds
-from asbc.data.pairs import Pairs
-from asbc.errors import InputError
-from asbc.run import Model
 from asbc.simulator import Prior
-from asbc.utils.files import replacing
-from asbc.utils.progress import progress
 
 QUANTILES = {"q05": 0.05, "q50": 0.50, "q95": 0.95}
-DRAWS, DRIVERS, SUMMARY, NETCDF = "draws.parquet", "drivers.csv", "summary.csv", "posterior.nc"
 
 
 def draws_table(pair_id: list[str], theta: Tensor, prior: Prior) -> pa.Table:
@@ -79,36 +68,3 @@ def driver_columns(drivers: pd.DataFrame) -> pd.DataFrame:
     """A row per driver without the parameters' summary and the place in the data."""
     names = [name for name in drivers if "." not in str(name) and name != "position"]
     return drivers[names]
-
-
-def merge(
-    parts: Parts, count: int, model: Model, samples: int, pairs: Pairs, folder: Path
-) -> tuple[pd.DataFrame, dict[str, float], dict[str, str]]:
-    """Write `draws.parquet`, `drivers.csv`, `summary.csv` and `posterior.nc` into `folder`.
-
-    Returns:
-        The table of drivers, seconds by stage, and the reason for each skipped driver.
-    """
-    prior = model.simulator.prior
-    drivers = pd.concat([parts.drivers(i) for i in range(count)], ignore_index=True)
-    if drivers.empty:
-        raise InputError("no driver could be calibrated")
-    with replacing(folder / SUMMARY) as path:
-        long_summary(drivers, prior).to_csv(path, index=False, float_format="%.6g")
-    with replacing(folder / DRIVERS) as path:
-        driver_columns(drivers).to_csv(path, index=False, float_format="%.6g")
-    netcdf = InferenceDataWriter(folder / NETCDF, model, drivers["pair_id"], samples)
-    schema = parts.read(0).draws.schema
-    with (
-        replacing(folder / DRAWS) as path,
-        netcdf,
-        pq.ParquetWriter(path, schema, **ENCODING) as writer,
-    ):
-        for index in progress(range(count), "writing", total=count):
-            part = parts.read(index)
-            # One row group per part: readers need not hold more than that.
-            writer.write_table(part.draws, row_group_size=max(1, part.draws.num_rows))
-            netcdf.add(part, pairs.select(part.drivers["position"].to_numpy(copy=True)))
-    records = [parts.record(index) for index in range(count)]
-    skipped = {name: why for record in records for name, why in record["skipped"].items()}
-    return drivers, total_seconds(record["seconds"] for record in records), skipped

@@ -1,0 +1,365 @@
+"""Drivers to calibrate, in memory or on disk: any number of them, piece by piece, in one order.
+
+On disk they are what is left of tables of any size: sorted into buckets (`sorted_buckets`), each
+checked and thinned as `asbc.data.table` and `asbc.data.source` do for tables in memory, by any
+number of workers, and kept as one row per pair. Memory is bounded by a setting and not by the
+tables.
+"""
+
+import hashlib
+import json
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from asbc.data.pairs import STATE_COLUMNS, Pairs
+from asbc.data.pairs_file import PairsFile, load_drivers
+from asbc.data.row_batches import RowBatches
+from asbc.data.sorted_buckets import Bucket, sorted_buckets
+from asbc.data.sound_pairs import readable_pairs, sound_pairs
+from asbc.data.source import DataSource, Loaded, count_drops
+from asbc.data.table import TableError, motion_defects, usual_motion
+from asbc.engine import Engine
+from asbc.errors import InputError
+from asbc.utils.files import replacing, write_text
+
+# Rows by which a table is judged as a whole: enough for medians, see asbc.data.plausibility.
+JUDGED_ROWS = 500_000
+# Bytes that checking takes per row, at the most.
+BYTES_PER_ROW = 3000
+INDEX = "index.json"
+NAMES = ("pair_id", "follower", "recording", "follower_class")
+
+
+class Piece(ABC):
+    """Some consecutive drivers, wherever they are; it can be sent to a worker."""
+
+    @abstractmethod
+    def pairs(self) -> Pairs:
+        """The drivers themselves."""
+
+
+class DriverStore(ABC):
+    """Drivers in a fixed order.
+
+    Attributes:
+        skipped: reason by driver that cannot be used.
+        drops: what was left out on purpose: reason -> count.
+        fingerprint: a hash of what was observed; equal for equal drivers, wherever they lie.
+    """
+
+    skipped: dict[str, str]
+    drops: dict[str, int]
+    fingerprint: str
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def piece(self, start: int, stop: int) -> Piece:
+        """The drivers from `start` to before `stop`."""
+
+    def remove(self) -> None:  # noqa: B027
+        """Delete what was stored, when nobody needs it any more."""
+
+
+@dataclass(frozen=True)
+class GivenPiece(Piece):
+    """Drivers that are sent as they are."""
+
+    given: Pairs
+
+    def pairs(self) -> Pairs:
+        """See `Piece`."""
+        return self.given
+
+
+class GivenDrivers(DriverStore):
+    """Drivers in memory."""
+
+    def __init__(
+        self, pairs: Pairs, skipped: Mapping[str, str] = {}, drops: Mapping[str, int] = {}
+    ) -> None:
+        self._pairs = pairs
+        self.skipped, self.drops = dict(skipped), dict(drops)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def piece(self, start: int, stop: int) -> Piece:
+        """See `DriverStore`."""
+        return GivenPiece(self._pairs.select(range(start, stop)))
+
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        """See `DriverStore`."""
+        return _fingerprint([_digests(self._pairs)], self._pairs.dt)
+
+
+class Prepared(NamedTuple):
+    """What came of one bucket."""
+
+    file: str
+    drivers: int
+    digests: bytes
+    bad: dict[str, str]
+    drops: dict[str, int]
+
+
+@dataclass(frozen=True)
+class StoredPiece(Piece):
+    """Drivers in some files of a store."""
+
+    parts: tuple[tuple[Path, int, int], ...]  # file, first row, last row + 1
+    dt: float
+
+    def pairs(self) -> Pairs:
+        """See `Piece`."""
+        missing = [path for path, *_ in self.parts if not path.is_file()]
+        if missing:
+            raise InputError(
+                f"{missing[0]}: not seen by this worker; give an output= on storage that all "
+                "machines share"
+            )
+        tables = [pq.read_table(path).slice(a, b - a) for path, a, b in self.parts]
+        return _unpack(pa.concat_tables(tables), self.dt)
+
+
+class StoredDrivers(DriverStore):
+    """Drivers of a folder that `store_drivers` filled."""
+
+    def __init__(self, folder: Path, index: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.dt: float = index["dt"]
+        self.skipped, self.drops = dict(index["skipped"]), dict(index["drops"])
+        self.fingerprint = index["fingerprint"]
+        self._files = [folder / name for name, _ in index["files"]]
+        self._ends = np.cumsum([count for _, count in index["files"]])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def piece(self, start: int, stop: int) -> Piece:
+        """See `DriverStore`."""
+        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right")
+        parts = []
+        for i in range(first, last + 1):
+            begin = int(self._ends[i - 1]) if i else 0
+            end = min(stop, int(self._ends[i])) - begin
+            parts.append((self._files[i], max(0, start - begin), end))
+        return StoredPiece(tuple(parts), self.dt)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all drivers are there, and not only what is known of them."""
+        return all(file.is_file() for file in self._files)
+
+    def remove(self) -> None:
+        """Delete the drivers; what is known of them stays, for a command that is given again."""
+        for file in self._files:
+            file.unlink(missing_ok=True)
+
+
+def open_drivers(
+    source: DataSource, folder: Path, on_error: str, memory: float, engine: Engine, known: bool
+) -> DriverStore:
+    """The drivers of any source: tables through `folder`, recordings (highD, NGSIM) in memory.
+
+    Args: see `store_drivers`.
+    """
+    if not memory > 0:
+        raise InputError(f"memory={memory}; expected GB above 0")
+    if isinstance(source, PairsFile):
+        return store_drivers(source, folder, on_error, memory, engine, known)
+    found = load_drivers(source, on_error)
+    return GivenDrivers(found.pairs, found.skipped, found.drops)
+
+
+def store_drivers(
+    source: PairsFile,
+    folder: Path,
+    on_error: str,
+    memory: float,
+    engine: Engine,
+    known: bool = False,
+) -> StoredDrivers:
+    """The usable drivers of tables of any size, kept in `folder`.
+
+    A folder that was filled from the same files with the same settings is used as it is; what an
+    interrupted process left in it is made anew.
+
+    Args:
+        source: the tables, and what is asked of a pair.
+        folder: where they go: about 16 bytes per row, and five times that for a while.
+        on_error: "stop" raises with the first bad driver's name, "skip" leaves them out.
+        memory: GB that this process and each worker may take.
+        engine: who checks.
+        known: whether it is enough to know the drivers of a folder from which they were removed.
+    """
+    rows = RowBatches.of(source.path)
+    wanted = {"files": rows.identity(), "on_error": on_error, "settings": _asked(source)}
+    if (folder / INDEX).is_file():
+        index = json.loads((folder / INDEX).read_text())
+        store = StoredDrivers(folder, index)
+        if index["wanted"] == wanted and (known or store.complete):
+            return store
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    buckets = sorted_buckets(
+        lambda: rows.batches(("recording", "pair_id")),
+        rows.batches,
+        folder / "unchecked",
+        bucket_rows=max(1000, int(memory * 1e9 / 4 / BYTES_PER_ROW)),
+    )
+    check = Check(rows, source, on_error, folder)
+    with engine.pool(most=len(buckets)) as pool:
+        [usual] = pool.gather(judge, [("the table as a whole", (check, _judged(buckets)))])
+        check = replace(check, usual=usual)
+        work = [(f"drivers {i + 1} of {len(buckets)}", (check, b)) for i, b in enumerate(buckets)]
+        found = dict(pool.map(prepare, work, "checking the table"))
+    prepared: list[Prepared] = [found[key] for key, _ in work]
+    shutil.rmtree(folder / "unchecked")
+    index = _index(prepared, source) | {"wanted": wanted}
+    write_text(folder / INDEX, json.dumps(index))
+    return StoredDrivers(folder, index)
+
+
+def _asked(source: PairsFile) -> dict[str, float]:
+    return {n: getattr(source, n) for n in ("dt", "min_duration", "context_steps")}
+
+
+def _judged(buckets: Sequence[Bucket]) -> list[Bucket]:
+    """All buckets of a table of JUDGED_ROWS; of a larger one some from all over it."""
+    rows = sum(bucket.rows for bucket in buckets)
+    count = max(1, len(buckets) * JUDGED_ROWS // max(rows, JUDGED_ROWS))
+    places = np.linspace(0, len(buckets) - 1, count).round().astype(int)
+    return [buckets[i] for i in np.unique(places)]
+
+
+@dataclass(frozen=True)
+class Check:
+    """How buckets are checked, and where they go."""
+
+    rows: RowBatches
+    source: PairsFile
+    on_error: str
+    folder: Path
+    usual: Mapping[str, float] | None = None
+
+    def read(self, bucket: Bucket) -> pd.DataFrame:
+        """The rows of a bucket, labelled as messages call them."""
+        if not bucket.path.is_file():
+            raise InputError(
+                f"{bucket.path}: not seen by this worker; give an output= on storage that all "
+                "machines share"
+            )
+        table = bucket.read().to_pandas()
+        table.index = self.rows.labels(table)
+        for place in np.flatnonzero(table["note"].notna().to_numpy()).tolist():
+            for name, text in json.loads(table["note"].iloc[place]).items():
+                if table[name].dtype != object:
+                    table[name] = table[name].astype(object)
+                table.iloc[place, table.columns.get_loc(name)] = text
+        return table.drop(columns=["file", "row", "note"])
+
+
+def judge(_: None, piece: tuple[Check, Sequence[Bucket]]) -> dict[str, float]:
+    """What is usual in a table, by some buckets of it; an error if it is wrong as a whole."""
+    check, buckets = piece
+    table = pd.concat([check.read(bucket) for bucket in buckets])
+    readable, _bad = readable_pairs(table, check.rows.source, check.source.dt)
+    if readable.empty:
+        return dict.fromkeys(("speed", "leader_speed", "gap"), 0.0)
+    for row, message in motion_defects(readable, check.rows.source):
+        if row is None:
+            raise TableError(message)
+    return usual_motion(readable)
+
+
+def prepare(_: None, piece: tuple[Check, Bucket]) -> Prepared:
+    """Check a bucket and store its usable pairs."""
+    check, bucket = piece
+    source = check.source
+    sound, bad = sound_pairs(check.read(bucket), check.rows.source, source.dt, check.usual)
+    if bad and check.on_error == "stop":
+        name, reason = next(iter(bad.items()))
+        raise InputError(f"driver {name}: {reason}, or set on_error=skip")
+    table, drops = source.thinned(Loaded(sound, {})) if len(sound) else Loaded(sound, {})
+    file = "-".join(bucket.path.relative_to(check.folder / "unchecked").with_suffix("").parts)
+    if table.empty:
+        return Prepared(file, 0, b"", bad, drops)
+    pairs = source.packed(table)
+    with replacing(check.folder / f"{file}.parquet") as path:
+        pq.write_table(_pack(pairs), path, compression="lz4")
+    return Prepared(f"{file}.parquet", len(pairs), _digests(pairs), bad, drops)
+
+
+def _index(prepared: Sequence[Prepared], source: PairsFile) -> dict[str, Any]:
+    """The content of INDEX; an error if there is no driver."""
+    skipped = {name: why for part in prepared for name, why in part.bad.items()}
+    drops = count_drops(*(part.drops for part in prepared))
+    files = [(part.file, part.drivers) for part in prepared if part.drivers]
+    if not files and skipped:
+        raise InputError(next(iter(skipped.values())))
+    if not files:
+        raise source.nothing(drops)
+    digests = (part.digests for part in prepared)
+    return {
+        "dt": source.dt,
+        "fingerprint": _fingerprint(digests, source.dt),
+        "files": files,
+        "skipped": skipped,
+        "drops": drops,
+    }
+
+
+def _pack(pairs: Pairs) -> pa.Table:
+    """A row per pair."""
+    columns: dict[str, Any] = {name: list(getattr(pairs, name)) for name in NAMES}
+    offsets = pa.array(pairs.offsets.numpy(), pa.int64())
+    for name in STATE_COLUMNS:
+        values = pa.array(getattr(pairs, name).numpy())
+        columns[name] = pa.LargeListArray.from_arrays(offsets, values)
+    return pa.table(columns)
+
+
+def _unpack(table: pa.Table, dt: float) -> Pairs:
+    """What `_pack` packed."""
+    table = table.combine_chunks()
+    content: dict[str, Any] = {name: tuple(table[name].to_pylist()) for name in NAMES}
+    lists = {name: table[name].chunk(0) for name in STATE_COLUMNS}
+    lengths = np.diff(lists["gap"].offsets.to_numpy())
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    for name, values in lists.items():
+        content[name] = torch.from_numpy(values.flatten().to_numpy().copy())
+    return Pairs(**content, dt=dt, offsets=offsets)
+
+
+def _digests(pairs: Pairs) -> bytes:
+    """A hash of 8 bytes per pair."""
+    columns = [getattr(pairs, name).numpy() for name in ("gap", "speed", "leader_speed")]
+    ends = pairs.offsets.tolist()
+    made = []
+    for i, name in enumerate(pairs.pair_id):
+        digest = hashlib.blake2b(name.encode(), digest_size=8)
+        for column in columns:
+            digest.update(column[ends[i] : ends[i + 1]].tobytes())
+        made.append(digest.digest())
+    return b"".join(made)
+
+
+def _fingerprint(digests: Iterator[bytes] | Sequence[bytes], dt: float) -> str:
+    digest = hashlib.blake2b(repr(dt).encode(), digest_size=8)
+    for part in digests:
+        digest.update(part)
+    return digest.hexdigest()
