@@ -85,3 +85,40 @@ def test_exported_drivers_are_checked_in_sumo(trained, simulate) -> None:
     assert difference < 1e-6
     exported = (trained / "simulation" / "sumo" / "drivers.add.xml").read_text()
     assert exported.count("<vType ") == 12
+
+
+def test_drivers_in_a_network_of_the_users(trained, simulate, tmp_path) -> None:
+    pytest.importorskip("libsumo", reason="SUMO is not installed: pip install 'asbc[sumo]'")
+    from asbc.population.sumo_replay import build_roads
+
+    net, routes = build_roads(tmp_path, 1, 1500.0), tmp_path / "routes.rou.xml"
+    routes.write_text(
+        '<routes><route id="r" edges="road0"/>'
+        '<flow id="f" route="r" begin="0" end="60" number="20" departSpeed="10"/></routes>'
+    )
+    given = [f"run={trained}", "scenario=sumo_network", f"net={net}", f"routes={routes}"]
+    code, text = simulate(*given, "scenario.duration=100")
+    assert code == 0, text
+    assert "20 vehicles departed, 20 of them drivers of the population" in text
+    folder = trained / "simulation" / "sumo_network"
+    for name in ("with_noise", "without_noise"):
+        assert (folder / name / "fcd.xml.gz").stat().st_size > 1000
+        assert (folder / name / "tripinfo.xml").is_file()
+    table = pd.read_csv(folder / "network.csv", index_col="simulation")
+    spread = table["sd of acceleration (m/s²)"]
+    assert spread["with_noise"] > 1.2 * spread["without_noise"]
+    assert (table["collisions"] == 0).all()
+    assert "what driver noise does to this traffic" in (folder / "network.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ([], "scenario=sumo_network needs net=FILE"),
+        (["net=no.net.xml", "routes=no.rou.xml"], "net=no.net.xml: no such file"),
+    ],
+)
+def test_a_network_that_is_not_there_is_one_line(trained, simulate, changed, message) -> None:
+    pytest.importorskip("libsumo", reason="SUMO is not installed: pip install 'asbc[sumo]'")
+    code, text = simulate(f"run={trained}", "scenario=sumo_network", *changed)
+    assert code == 2 and message in text

@@ -60,6 +60,10 @@ class World:
     folder: Path
     seed: int
 
+    def stream(self, purpose: str) -> np.random.Generator:
+        """Random numbers for one purpose."""
+        return stream(self.seed, purpose)
+
     def pair(self, name: str | int | None) -> int:
         """Position of a recorded pair by its id, with or without the recording; None: longest."""
         pairs = self.source.pairs()
