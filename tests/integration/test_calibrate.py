@@ -156,6 +156,21 @@ def test_two_runs_say_which_residual_fits(trained, calibrate) -> None:
     assert set(drivers["residual_model"]) <= {"gaussian", "matern", "undecided"}
 
 
+def test_several_runs_are_compared_by_their_predictions(trained, calibrate) -> None:
+    run, other = trained(), trained("matern")
+    given = [f"run={run}", f"output={run}/predicted"]
+    code, text = calibrate(*given, f"compare_run=[{other},{run}]")
+    assert code == 0, text
+    assert "model that predicts best, on windows after the context: undecided" in text
+    drivers = pd.read_csv(run / "predicted" / "drivers.csv")
+    scores = ["score_gaussian", "score_matern", "score_gaussian_2"]
+    assert set(scores) <= set(drivers) and set(drivers["best_model"]) == {"undecided"}
+    # The same command again has nothing left to do; with other runs it is another calibration.
+    assert calibrate(*given, f"compare_run=[{other},{run}]")[0] == 0
+    code, text = calibrate(*given, f"compare_run=[{other}]")
+    assert code == 2 and "holds a finished calibration with other data, weights or" in text
+
+
 def test_settings_that_cannot_work_are_named(trained, calibrate, tmp_path) -> None:
     code, text = calibrate(f"run={tmp_path}/none")
     assert code != 0 and "no such folder" in text

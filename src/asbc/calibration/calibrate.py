@@ -17,6 +17,7 @@ from asbc.calibration.export.merge import merge
 from asbc.calibration.export.parts import Part, Parts
 from asbc.calibration.export.tables import draws_table, summary_columns
 from asbc.calibration.flags import any_flag, flag_columns, readable
+from asbc.calibration.held_out import HeldOutComparison
 from asbc.calibration.outcome import Outcome
 from asbc.calibration.refinement import AutoRefinement, NoRefinement, Refinement
 from asbc.data.driver_store import DriverStore, GivenDrivers, Piece
@@ -88,14 +89,14 @@ class Job:
         refinement: what happens to its draws.
         settings: sizes and seed.
         novelty: yardstick of the training simulations, if contexts are to be compared with them.
-        comparison: a second run whose evidence is compared, if any.
+        comparison: of other runs' evidence or predictions with this one's, if any.
     """
 
     model: Model
     refinement: Refinement
     settings: CalibrationSettings
     novelty: Novelty | None = None
-    comparison: Comparison | None = None
+    comparison: Comparison | HeldOutComparison | None = None
 
     def __post_init__(self) -> None:
         law = type(self.model.simulator.law)
@@ -108,8 +109,11 @@ class Job:
             )
         if self.comparison is None:
             return
-        if isinstance(self.refinement, NoRefinement):
-            raise InputError("compare_run needs evidences: add refine=psis or refine=auto")
+        if self.comparison.needs_weights and isinstance(self.refinement, NoRefinement):
+            raise InputError(
+                "compare_run needs evidences: add refine=psis or refine=auto, or compare "
+                "predictions with compare_run=[OTHER_RUN]"
+            )
         self.comparison.check(self.model)
 
 
@@ -268,7 +272,7 @@ def _identity(job: Job, drivers: DriverStore) -> dict[str, Any]:
         "compared_with": None,
     }
     if job.comparison is not None:
-        identity["compared_with"] = job.comparison.model.fingerprint()
+        identity["compared_with"] = job.comparison.fingerprint()
     return identity
 
 

@@ -25,6 +25,7 @@ class Comparison:
     """
 
     model: Model
+    needs_weights = True
     weighting: Weighting = field(default_factory=Weighting)
 
     def check(self, model: Model) -> None:
@@ -41,6 +42,10 @@ class Comparison:
                 f"compare_run has the same residual model as the run ({ours.residual}); give a "
                 "run with the other one"
             )
+
+    def fingerprint(self) -> str:
+        """What the columns depend on besides the run's own weights."""
+        return self.model.fingerprint()
 
     def columns(
         self,

@@ -30,6 +30,7 @@ class Outcome:
         flags: drivers by flag; `at_bound` by bound.
         k_hat: drivers above the limit, and effective draws, where they were computed.
         residual_models: drivers by the residual model that fits them, where it was compared.
+        best_models: drivers by the model that predicts them best, likewise.
     """
 
     drivers: int
@@ -40,6 +41,7 @@ class Outcome:
     bounds: dict[str, int]
     k_hat: dict[str, float]
     residual_models: dict[str, int]
+    best_models: dict[str, int]
 
     @classmethod
     def of(
@@ -65,7 +67,7 @@ class Outcome:
                 "median_effective_draws": float(drivers["effective_draws"].median()),
             }
         bounds = drivers["at_bound"].str.split().explode().dropna()
-        models = drivers["residual_model"] if "residual_model" in drivers else pd.Series(dtype=str)
+        none = pd.Series(dtype=str)
         return cls(
             drivers=len(drivers),
             routes=_counts(drivers["route"]),
@@ -79,7 +81,8 @@ class Outcome:
             },
             bounds=_counts(bounds[bounds != ""]),
             k_hat=k_hat,
-            residual_models=_counts(models),
+            residual_models=_counts(drivers.get("residual_model", none)),
+            best_models=_counts(drivers.get("best_model", none)),
         )
 
     def text(self) -> str:
@@ -104,6 +107,9 @@ class Outcome:
         if self.residual_models:
             found = ", ".join(f"{name} {n}" for name, n in self.residual_models.items())
             lines.append(f"  residual model that fits: {found}")
+        if self.best_models:
+            found = ", ".join(f"{name} {n}" for name, n in self.best_models.items())
+            lines.append(f"  model that predicts best, on windows after the context: {found}")
         lines += self._flags() + self._skipped()
         return "\n".join(lines)
 

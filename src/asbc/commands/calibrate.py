@@ -18,6 +18,7 @@ def main(cfg: DictConfig) -> None:
     from asbc.calibration.calibrate import RECORD, Job, calibrate_into
     from asbc.calibration.evidence import Comparison
     from asbc.calibration.export.sumo import sumo_types
+    from asbc.calibration.held_out import HeldOutComparison
     from asbc.config import build
     from asbc.data.driver_store import open_drivers
     from asbc.population import Population
@@ -31,9 +32,11 @@ def main(cfg: DictConfig) -> None:
     model = run.model(cfg.data.context_steps)
     export = {name: value for name, value in cfg.sumo.items() if name != "drivers"}
     types = sumo_types(model.simulator, **export)
-    comparison = None
-    if cfg.compare_run is not None:
+    comparison: Comparison | HeldOutComparison | None = None
+    if isinstance(cfg.compare_run, str):
         comparison = Comparison(model=Run.open(cfg.compare_run).model())
+    elif cfg.compare_run is not None:
+        comparison = HeldOutComparison(models=[Run.open(r).model() for r in cfg.compare_run])
     novelty = run.novelty(model.context_steps) if settings.novelty else None
     job = Job(
         model=model,

@@ -25,7 +25,7 @@ ENCODING: dict[str, Any] = {
 # Columns of the table of drivers that the closing summary counts.
 VERDICTS = (
     *("route", "flagged", "unlike_training", "leak_rate", "at_bound", "k_hat_network", "k_hat"),
-    *("effective_draws", "residual_model"),
+    *("effective_draws", "residual_model", "best_model"),
 )
 
 
