@@ -21,6 +21,8 @@ from nflows.transforms.made import MADE, MaskedLinear, MaskedResidualBlock
 from nflows.transforms.permutations import Permutation
 from torch import Tensor
 
+from asbc.posterior.kernels.spline import Spline
+
 # Columns (context, sample pairs) worked on at once: a hidden layer of them fits the cache.
 CHUNK = 2048
 
@@ -36,6 +38,8 @@ class PackedLayer:
     def __init__(self, transform: AutoregressiveTransform, context: Tensor) -> None:
         net: MADE = transform.autoregressive_net
         self.transform = transform
+        affine = isinstance(transform, MaskedAffineAutoregressiveTransform)
+        self.spline = None if affine else Spline(transform)
         order = torch.argsort(net.initial_layer.degrees, stable=True)
         degrees = net.initial_layer.degrees[order]
         self.dim = net.initial_layer.in_features
@@ -46,9 +50,12 @@ class PackedLayer:
         projected = torch.tanh(net.context_layer(context)) + net.initial_layer.bias
         self.first_bias = 2 * projected.t()[order]  # (H, B)
         self.blocks = [_PackedBlock(block, order, context) for block in net.blocks]
-        self.multiplier = net.final_layer.out_features // self.dim
-        self.final_weight = 0.5 * _weight(net.final_layer)[:, order]
-        self.final_bias = net.final_layer.bias[:, None]
+        weight, bias = _weight(net.final_layer), net.final_layer.bias[:, None]
+        if self.spline is not None:
+            weight, bias = self.spline.pack(weight, bias)
+        self.multiplier = len(weight) // self.dim
+        self.final_weight = 0.5 * weight[:, order]
+        self.final_bias = bias
 
     def inverse(self, noise: Tensor, contexts: slice) -> Tensor:
         """Variables x from noise, (D, b, n) -> (D, b, n), for the given slice of contexts."""
@@ -96,20 +103,16 @@ class PackedLayer:
         return noise.view(dim, batch, samples), log_det.view(batch, samples)
 
     def _invert_element(self, noise: Tensor, params: Tensor) -> Tensor:
-        if isinstance(self.transform, MaskedAffineAutoregressiveTransform):
-            return (noise - params[1]) / (F.softplus(params[0]) + self.transform._epsilon)
-        # In float32 the spline's discriminant can round below zero, which nflows refuses.
-        x, _ = self.transform._elementwise_inverse(
-            noise[:, None].double(), params.T.double().contiguous()
-        )
-        return x[:, 0].to(noise.dtype)
+        if self.spline is not None:
+            return self.spline.inverse(noise, params)
+        return (noise - params[1]) / (F.softplus(params[0]) + self.transform._epsilon)
 
     def _map_elements(self, x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        if isinstance(self.transform, MaskedAffineAutoregressiveTransform):
-            scale = F.softplus(params[0::2]) + self.transform._epsilon
-            return scale * x + params[1::2], torch.log(scale).sum(0)
-        noise, log_det = self.transform._elementwise_forward(x.T, params.T.contiguous())
-        return noise.T, log_det
+        if self.spline is not None:
+            noise, log_slope = self.spline.forward(x, params.unflatten(0, (self.dim, -1)))
+            return noise, log_slope.sum(0)
+        scale = F.softplus(params[0::2]) + self.transform._epsilon
+        return scale * x + params[1::2], torch.log(scale).sum(0)
 
 
 class _PackedBlock:
