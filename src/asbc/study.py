@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from asbc.arguments import quoted
+from asbc.engine import Engine
 from asbc.errors import InputError
 from asbc.run import LAST
 from asbc.utils.files import locked, write_text
@@ -52,7 +53,6 @@ class Study:
         shared: overrides of all runs by command; None for `evaluate` if runs are only trained.
         overrides: of all runs, for `asbc train` and `asbc baseline` alike.
         only: names of variants and baselines to run; None for all.
-        jobs: runs at a time.
     """
 
     name: str
@@ -64,7 +64,6 @@ class Study:
     shared: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
     overrides: Sequence[str] = ()
     only: Sequence[str] | None = None
-    jobs: int = 2
 
     def __post_init__(self) -> None:
         lists = {name: getattr(self, name) for name in ("seeds", "once", "only", "overrides")}
@@ -91,8 +90,6 @@ class Study:
             raise InputError(
                 f"shared.{unknown[0]}: no such command; expected {', '.join(COMMANDS)}"
             )
-        if self.jobs < 1:
-            raise InputError(f"jobs={self.jobs}; expected at least 1")
 
     def runs(self) -> list[PlannedRun]:
         """All runs, seed by seed, so that an interrupted study holds complete comparisons."""
@@ -171,14 +168,15 @@ def execute(step: Step, output: Path) -> int:
         ).returncode
 
 
-def run_study(runs: Sequence[PlannedRun], jobs: int, execute: Execute) -> list[Failure]:
-    """Run what is left, `jobs` runs at a time; a failed run does not stop the others.
+def run_study(runs: Sequence[PlannedRun], engine: Engine, execute: Execute) -> list[Failure]:
+    """Run what is left on the engine's workers; a failed run does not stop the others.
 
     Two studies of one folder share the work: a run that another process has begun is left to it.
+    A run whose worker died goes on from its last checkpoint in another one.
 
     Args:
         runs: from `Study.runs`.
-        jobs: runs at a time.
+        engine: who runs them; workers on other machines must see the folders.
         execute: how to run one step.
 
     Returns:
@@ -192,9 +190,19 @@ def run_study(runs: Sequence[PlannedRun], jobs: int, execute: Execute) -> list[F
             _require_same_arguments(run, step)
     left = [run for run in runs if not all(is_done(run, step) for step in run.steps)]
     log.info("%d runs: %d done, %d to do", len(runs), len(runs) - len(left), len(left))
-    with ThreadPoolExecutor(jobs) as pool:
-        results = pool.map(lambda run: _fill(run, execute), left)
-        return [failure for failure in results if failure is not None]
+    found: dict[str, Failure | None] = {}
+    with engine.pool(partial(_keep, execute), most=len(left)) as pool:
+        work = [(str(run.folder), run) for run in left]
+        for folder, (failure, news) in pool.map(fill, work, "runs"):
+            found[folder] = failure
+            for text in news:
+                log.info("%s", text)
+    return [failure for name, _ in work if (failure := found[name]) is not None]
+
+
+def _keep(execute: Execute) -> Execute:
+    """What a worker keeps."""
+    return execute
 
 
 def is_done(run: PlannedRun, step: Step) -> bool:
@@ -202,16 +210,17 @@ def is_done(run: PlannedRun, step: Step) -> bool:
     return _mark(run, step, "done").is_file()
 
 
-def _fill(run: PlannedRun, execute: Execute) -> Failure | None:
+def fill(execute: Execute, run: PlannedRun) -> tuple[Failure | None, list[str]]:
+    """Take the steps of a run that are left; what failed, and what there is to say of each."""
     run.folder.mkdir(parents=True, exist_ok=True)
     with locked(run.folder / ".study.lock") as mine:
         if mine:
             return _take_steps(run, execute)
-    log.info("%s: left to another study that is at it", run.folder)
-    return None
+    return None, [f"{run.folder}: left to another study that is at it"]
 
 
-def _take_steps(run: PlannedRun, execute: Execute) -> Failure | None:
+def _take_steps(run: PlannedRun, execute: Execute) -> tuple[Failure | None, list[str]]:
+    news: list[str] = []
     for step in run.steps:
         if is_done(run, step):
             continue
@@ -220,11 +229,11 @@ def _take_steps(run: PlannedRun, execute: Execute) -> Failure | None:
         code = execute(step, output)
         seconds = time.perf_counter() - start
         outcome = f"exit {code}" if code else "ok"
-        log.info("%s %s: %s, %.0f s", run.folder, step.command, outcome, seconds)
+        news.append(f"{run.folder} {step.command}: {outcome}, {seconds:.0f} s")
         if code:
-            return Failure(run.folder, step, output)
+            return Failure(run.folder, step, output), news
         write_text(_mark(run, step, "done"), f"{seconds:.1f}\n")
-    return None
+    return None, news
 
 
 def _require_same_arguments(run: PlannedRun, step: Step) -> None:

@@ -12,13 +12,15 @@ def main(cfg: DictConfig) -> None:
 
     from omegaconf import OmegaConf
 
+    from asbc.config import build
     from asbc.errors import InputError
     from asbc.study import Study, execute, run_study
 
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    engine = build(settings.pop("engine"))
     study = Study(**settings)
     output, runs = Path(study.output), study.runs()
-    failures = run_study(runs, study.jobs, execute)
+    failures = run_study(runs, engine, execute)
     failed = [f"{failure.step.command}: see {failure.log}" for failure in failures]
     report = study.report_over(runs)
     if report is not None:
