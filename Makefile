@@ -40,7 +40,7 @@ design: $(VENV)/.dev  ## does active design pay? Budgets and ways to spend them 
 		"overrides=['data=pairs','data.path=$(abspath $(DATA))']"
 
 benchmarks: $(VENV)/.dev  ## what the parts cost, each against a peer: docs/benchmarks.md; RUN=FOLDER for refinement
-	for name in simulator encoder sampler evaluation calibration; do \
+	for name in simulator sumo encoder sampler evaluation calibration; do \
 		$(BIN)/python benchmarks/bench_$$name.py --publish || exit 1; \
 	done
 	$(BIN)/python benchmarks/bench_refinement.py --publish $(if $(RUN),--run $(RUN))
