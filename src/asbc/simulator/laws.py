@@ -44,6 +44,7 @@ class IDM:
     """
 
     parameters = ("v0", "s0", "T", "a_max", "b")
+    scale_powers = (1.0, 1.0, 0.0, 1.0, 1.0)  # see asbc.simulator.symmetry
 
     def __init__(self, delta: float = 4.0) -> None:
         check_number("model.law.delta", delta, above=0)
@@ -97,6 +98,7 @@ class FullVelocityDifference:
     """
 
     parameters = ("v0", "tau", "width", "beta", "gamma")
+    scale_powers = (1.0, 0.0, 1.0, 0.0, 0.0)
 
     def acceleration(
         self, theta: Tensor, gap: Tensor, speed: Tensor, approach_rate: Tensor

@@ -28,6 +28,7 @@ class MaternResidual:
     """
 
     parameters = ("sigma", "ell")
+    scale_powers = (1.0, 0.0)
 
     def __init__(self, nugget: float = 1e-3) -> None:
         check_number("residual.process.nugget", nugget, minimum=0)
