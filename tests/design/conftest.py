@@ -7,6 +7,7 @@ from asbc.config import build, compose
 from asbc.data.pairs import Pairs
 from asbc.design.bank import LeaderBank
 from asbc.design.proposal import DesignSpace
+from asbc.design.simulations import Simulations
 from asbc.simulator import Prior, Simulator
 from asbc.utils.random import stream
 
@@ -59,6 +60,9 @@ class StubPosterior:
     def log_prob_grid(self, theta, states):
         return self._density(states).log_prob(theta[:, None]).T
 
+    def log_prob(self, theta, states):
+        return self._density(states).log_prob(theta)
+
     def member(self, key):
         return StubPosterior(self.prior, self.leak, shift=float(key % 7))
 
@@ -92,6 +96,20 @@ def bank():
 def space(prior, bank):
     contexts = torch.from_numpy(stream(0, "contexts").standard_normal((4, STEPS, 3))).float()
     return DesignSpace(prior=prior, bank=bank, contexts=contexts, seed=3)
+
+
+@pytest.fixture
+def kept(prior, bank):
+    """Simulations of a warm-up; their trajectories are noise."""
+    rng = stream(0, "kept")
+    states = torch.from_numpy(rng.standard_normal((300, STEPS, 3))).float()
+    return Simulations(
+        theta=prior.sample(300, rng),
+        states=states,
+        window_id=bank.sample(300, 0.0, rng),
+        round=torch.zeros(300, dtype=torch.int64),
+        log_ratio=torch.zeros(300),
+    )
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ import torch
 from omegaconf import OmegaConf
 
 from asbc.config import CONF, build, compose
-from asbc.design.acquisition import (
-    JointAcquisition,
-    RandomAcquisition,
-    ThetaAcquisition,
-    own_values,
-)
+from asbc.design.acquisition import RandomAcquisition
+from asbc.design.joint import JointAcquisition, ThetaAcquisition
 from asbc.design.selection import member_uncertainty
+from asbc.design.targeted import TargetedAcquisition
 from asbc.errors import InputError
+from asbc.training.settings import own_values
 from asbc.utils.random import stream
 
 ROUNDS = [0.0, 0.5, 0.5]
@@ -32,6 +30,19 @@ POOL = {
 JOINT = {"name": "joint", "lambda_schedule": ROUNDS, **PROPOSAL, **SCORE, **POOL}
 
 
+TARGETED = {
+    "name": "targeted",
+    "subset_size": 4,
+    "prior_share": 0.3,
+    "samples_per_trajectory": 50,
+    "synthetic_share": 0.5,
+    "candidates": 5,
+    "uniform_share": 0.5,
+    "members": 5,
+    "surrogate_pairs": 100,
+}
+
+
 @cache
 def acquisition_of(strategy: str) -> dict:
     """The config section of a strategy, plain values."""
@@ -44,13 +55,15 @@ STRATEGIES = {
     "prior_only": JointAcquisition(**JOINT | {"lambda_schedule": None}),
     "theta_only": ThetaAcquisition(name="theta_only", lambda_schedule=ROUNDS, **PROPOSAL, **SCORE),
     "random": RandomAcquisition(name="random", **WINDOWS),
+    "targeted": TargetedAcquisition(**TARGETED),
 }
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_plan_is_a_function_of_seed_and_round(name, posterior, space):
+def test_a_plan_is_a_function_of_seed_and_round(name, posterior, space, kept):
     strategy = STRATEGIES[name]
-    first, again, other = (strategy.plan(round, posterior, space).take(20) for round in (1, 1, 2))
+    plans = [strategy.plan(round, posterior, space, kept) for round in (1, 1, 2)]
+    first, again, other = (plan.take(20) for plan in plans)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first.theta, other.theta)
     assert space.prior.contains(first.theta).all()
@@ -58,16 +71,16 @@ def test_a_plan_is_a_function_of_seed_and_round(name, posterior, space):
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_replacements_are_new_pairs(name, posterior, space):
-    plan = STRATEGIES[name].plan(1, posterior, space)
+def test_replacements_are_new_pairs(name, posterior, space, kept):
+    plan = STRATEGIES[name].plan(1, posterior, space, kept)
     parts = [plan.take(15), plan.take(10)]
     rows = torch.cat([torch.cat([p.theta, p.window_id[:, None].float()], dim=1) for p in parts])
     assert len(rows.unique(dim=0)) == 25
 
 
-def test_theta_only_takes_the_most_uncertain_first(posterior, space):
+def test_theta_only_takes_the_most_uncertain_first(posterior, space, kept):
     strategy = STRATEGIES["theta_only"]
-    plan = strategy.plan(1, posterior, space)
+    plan = strategy.plan(1, posterior, space, kept)
     taken = plan.take(60)
     alpha = member_uncertainty(taken.theta, 1, posterior, space, 5, 1e-6)
     assert (alpha.diff() <= 1e-9).all()
@@ -75,8 +88,8 @@ def test_theta_only_takes_the_most_uncertain_first(posterior, space):
         plan.take(1)
 
 
-def test_joint_picks_high_scores_and_logs_quantiles(posterior, space):
-    plan = STRATEGIES["joint"].plan(1, posterior, space)
+def test_joint_picks_high_scores_and_logs_quantiles(posterior, space, kept):
+    plan = STRATEGIES["joint"].plan(1, posterior, space, kept)
     assert {"lambda", "alpha", "leak_rate", "score_q05", "score_q50", "score_q95"} <= set(
         plan.diagnostics
     )
@@ -88,14 +101,14 @@ def test_joint_picks_high_scores_and_logs_quantiles(posterior, space):
         plan.take(1)
 
 
-def test_prior_only_differs_from_joint_in_the_proposal_alone(posterior, space):
-    plan = STRATEGIES["prior_only"].plan(1, posterior, space)
+def test_prior_only_differs_from_joint_in_the_proposal_alone(posterior, space, kept):
+    plan = STRATEGIES["prior_only"].plan(1, posterior, space, kept)
     assert plan.diagnostics["lambda"] == 1.0
     assert plan.take(30).log_ratio.abs().max() == 0
 
 
-def test_random_pairs_are_prior_draws_with_uniform_windows(posterior, space):
-    pairs = STRATEGIES["random"].plan(1, posterior, space).take(20_000)
+def test_random_pairs_are_prior_draws_with_uniform_windows(posterior, space, kept):
+    pairs = STRATEGIES["random"].plan(1, posterior, space, kept).take(20_000)
     uniform = (pairs.theta[:, 0] <= space.prior.icdf(torch.full((6,), 0.3))[0]).float().mean()
     assert abs(uniform - 0.3) < 4 * np.sqrt(0.3 * 0.7 / 20_000)
     synthetic = space.bank.is_synthetic(pairs.window_id).float().mean()
@@ -141,6 +154,7 @@ def test_no_number_of_a_strategy_may_be_negative(strategy, field):
         ("lambda_schedule", 0.5, "acquisition.lambda_schedule=0.5; expected a list of shares"),
         ("lambda_schedule", ["a"], r"acquisition.lambda_schedule\[0\]=a; expected a share"),
         ("correction", "maybe", "acquisition.correction=maybe; expected one of none, importance"),
+        ("correction", "importance", "which candidates joint picks has no density to divide by"),
     ],
 )
 def test_schedules_and_names_are_checked_when_a_strategy_is_built(field, value, message):

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from asbc.design.acquisition import Choice, Plan, RandomAcquisition
+from asbc.design.acquisition import RandomAcquisition
 from asbc.design.bank import LeaderBank
-from asbc.design.simulations import simulate_plan
+from asbc.design.simulations import Choice, Plan, simulate_plan
 from asbc.errors import InputError
 from asbc.simulator.robust import ContextSimulator
 from asbc.utils.random import stream
@@ -16,18 +16,18 @@ def contexts(simulator):
     return ContextSimulator(simulator)
 
 
-def random_plan(space, posterior, round=1):
+def random_plan(space, posterior, kept, round=1):
     strategy = RandomAcquisition(name="random", subset_size=4, alpha_schedule=[0, 0.5])
-    return strategy.plan(round, posterior, space)
+    return strategy.plan(round, posterior, space, kept)
 
 
 def test_simulations_are_the_simulators_rollouts_of_the_planned_pairs(
-    space, posterior, simulator, contexts
+    space, posterior, kept, simulator, contexts
 ):
     simulated, redraws = simulate_plan(
-        random_plan(space, posterior), 50, 1, contexts, space.bank, stream(0, "s"), 20
+        random_plan(space, posterior, kept), 50, 1, contexts, space.bank, stream(0, "s"), 20
     )
-    pairs = random_plan(space, posterior).take(50)
+    pairs = random_plan(space, posterior, kept).take(50)
     windows = space.bank.windows.take(pairs.window_id)
     rollout = simulator.rollout(
         pairs.theta, windows.leader_speed, windows.gap, windows.speed, stream(0, "s")
@@ -75,9 +75,11 @@ def test_hopeless_simulations_end_in_an_error_not_a_hang(space, contexts, pair_m
         simulate_plan(Plan(take, {}, {}), 4, 3, contexts, bank, stream(0, "s"), 3)
 
 
-def test_a_drifting_driver_is_to_be_inferred_as_it_is_later(space, posterior, simulator, contexts):
+def test_a_drifting_driver_is_to_be_inferred_as_it_is_later(
+    space, posterior, kept, simulator, contexts
+):
     def simulated(source):
-        plan = random_plan(space, posterior)
+        plan = random_plan(space, posterior, kept)
         return simulate_plan(plan, 50, 1, source, space.bank, stream(0, "s"), 20)[0]
 
     now, later = simulated(contexts), simulated(ContextSimulator(simulator, residual_drift=0.1))

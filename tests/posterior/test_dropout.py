@@ -9,7 +9,6 @@ from torch import nn
 from asbc.errors import InputError
 from asbc.posterior.kernels.dropout import Dropout, fix_masks
 from asbc.posterior.posterior import Posterior
-from asbc.utils.random import stream
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.2, 0.5, 0.9])

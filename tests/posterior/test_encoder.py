@@ -166,8 +166,8 @@ def levels(*shape: int) -> Tensor:
 @pytest.mark.parametrize("dropout", [False, True])
 def test_update_gradient_against_finite_differences(dropout, monkeypatch):
     monkeypatch.setattr(
-        "asbc.posterior.kernels.feedforward.ROWS", 4
-    )  # several pieces, the last one short
+        "asbc.posterior.kernels.feedforward.VALUES", 4 * 6
+    )  # four rows at once: several pieces, the last one short
     torch.manual_seed(0)
     shapes = [(10, 4), (10, 4), (4,), (4,), (6, 4), (6,), (4, 6), (4,), (4,), (4,)]
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]

@@ -19,8 +19,8 @@ class Builder:
         OmegaConf.resolve(cfg)
         acquisition, settings = build_strategy(OmegaConf.to_container(cfg))
         simulator, estimator = build_model(cfg)
-        train = build_section(cfg.data).splits().train
-        space = design_space(cfg, simulator.prior, train, acquisition.subset_size)
+        splits = build_section(cfg.data).splits()
+        space = design_space(cfg, simulator.prior, splits, acquisition.subset_size)
         return estimator, SimulationDataModule(space, simulator, acquisition, settings)
 
     def fit(self, estimator, data, *callbacks) -> None:

@@ -60,9 +60,15 @@ def test_a_round_replaces_the_oldest_simulations(build):
     assert {"lambda", "alpha", "leak_rate", "score_q50", "redraws"} <= set(log)
 
 
+STREAM = (
+    *("acquisition=stream", "training.rounds=null", "acquisition.simulations=96"),
+    *("acquisition.chunk=32", "acquisition.lambda_share=0.5"),
+)
+
+
 def test_weights_follow_the_correction(build):
     for name in ("none", "importance"):
-        estimator, data = build(f"acquisition.correction={name}")
+        estimator, data = build(*STREAM, f"acquisition.correction={name}")
         data.warm_up()
         data.acquire(1, estimator.posterior)
         batches = list(data.train_dataloader())

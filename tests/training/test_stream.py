@@ -7,7 +7,8 @@ import torch
 
 from asbc.errors import InputError
 from asbc.run import Run
-from asbc.training.stream import StreamCallback, one_cycle
+from asbc.training.loop import one_cycle
+from asbc.training.stream import StreamCallback
 
 CHUNKS, CHUNK, BATCH = 4, 48, 16
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 # Candidates are drawn in batches of a fixed size: a smaller cap gives a prefix of a larger one.
 BATCH = 5000
-# A candidate closer than this (m/s) to the window it was made from, in every sample, is a copy of it.
+# A candidate closer than this (m/s) to the window it was made from, in all samples, is a copy.
 COPY = 0.01
 # Give up once this many candidates per wanted window were tried.
 MAX_TRIES = 20

@@ -28,6 +28,9 @@ class DesignSpace:
     bank: LeaderBank
     contexts: Tensor  # (trajectories, steps, 3), X_sub: a fixed subset of the training split
     seed: int
+    # Leaders of the validation split, for a hold-out that sees whether training knows its leaders
+    # by heart; None where no window fits.
+    holdout: LeaderBank | None = None
 
     @property
     def theta_scale(self) -> Tensor:

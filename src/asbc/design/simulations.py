@@ -1,15 +1,39 @@
-"""Simulated training pairs: what they are, how a plan is simulated, and the buffer they are in."""
+"""Simulated training pairs: what they are, how a plan is simulated, and the buffer they are in.
 
-from dataclasses import dataclass, fields, replace
+A plan hands out (theta, leader window) pairs, best first, for as long as it is asked. A pair whose
+simulation is unusable is thus replaced by the next one of the same plan.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.design.acquisition import Choice, Plan
 from asbc.design.bank import LeaderBank
+from asbc.design.mixture import PooledProposal
 from asbc.errors import InputError
 from asbc.simulator.robust import ContextSimulator
+
+
+class Choice(NamedTuple):
+    """Pairs to simulate."""
+
+    theta: Tensor  # (n, dim)
+    window_id: Tensor  # (n,) int64, index into the leader bank
+    log_ratio: Tensor  # (n,) see `Simulations`
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Pairs in the order in which to simulate them, and what there is to log about the choice."""
+
+    take: Callable[[int], Choice]  # the next n pairs
+    diagnostics: dict[str, float]
+    seconds: dict[str, float]  # by stage; selecting adds up while pairs are taken
+    proposal: PooledProposal | None = None  # where the strategy weighs all rounds together
 
 
 @dataclass(frozen=True)
@@ -23,18 +47,28 @@ class Simulations:
     states: Tensor  # (n, steps, 3)
     window_id: Tensor  # (n,) int64, index into the leader bank
     round: Tensor  # (n,) int64, the round that asked for the simulation
-    log_ratio: Tensor  # (n,) log prior density - log proposal density of theta
+    # (n,) log of what a simulation counts for one from the prior: log prior density - log proposal
+    # density of theta. Where a plan has a `proposal`, of its selection alone.
+    log_ratio: Tensor
+    # (n, size) what the posterior's transform says of each trajectory; none if it says nothing.
+    columns: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if len(getattr(self, field.name)) != len(self.theta):
+        if not self.columns.numel():
+            object.__setattr__(self, "columns", self.theta.new_zeros(len(self.theta), 0))
+        for own in fields(self):
+            if len(getattr(self, own.name)) != len(self.theta):
                 raise InputError(
-                    f"simulations.{field.name} has {len(getattr(self, field.name))} rows, "
+                    f"simulations.{own.name} has {len(getattr(self, own.name))} rows, "
                     f"expected {len(self.theta)} as in theta"
                 )
 
     def __len__(self) -> int:
         return len(self.theta)
+
+    def take(self, index: Tensor) -> "Simulations":
+        """The simulations at these places."""
+        return replace(self, **{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
     def last(self, n: int) -> "Simulations":
         """The newest `n` simulations."""
@@ -45,7 +79,7 @@ class Simulations:
 
 def concatenate(parts: list[Simulations]) -> Simulations:
     """All simulations of `parts` in order."""
-    names = [field.name for field in fields(Simulations)]
+    names = [own.name for own in fields(Simulations)]
     return Simulations(**{name: torch.cat([getattr(p, name) for p in parts]) for name in names})
 
 
@@ -88,7 +122,7 @@ class FifoBuffer:
         """The tensors of the buffer, empty when nothing was pushed."""
         if self._content is None:
             return {}
-        return {field.name: getattr(self._content, field.name) for field in fields(Simulations)}
+        return {f.name: getattr(self._content, f.name) for f in fields(Simulations)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Replace the content by a saved one."""

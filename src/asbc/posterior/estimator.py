@@ -80,5 +80,6 @@ class PosteriorEstimator(pl.LightningModule):
             )
 
     def _loss(self, batch: dict[str, Tensor]) -> Tensor:
-        loss = -self.posterior.training_log_prob(batch["theta"], batch["states"])
+        columns = batch.get("columns")
+        loss = -self.posterior.training_log_prob(batch["theta"], batch["states"], columns)
         return (loss * batch["weight"]).mean() if "weight" in batch else loss.mean()

@@ -17,7 +17,7 @@ from asbc.posterior.encoder import Features, States, TrajectoryEncoder
 from asbc.posterior.flow import ConditionalFlow
 from asbc.posterior.kernels.dropout import fix_masks, require_fixable
 from asbc.posterior.redraw import redraw
-from asbc.posterior.transform import Transform
+from asbc.posterior.transform import Transform, describe_all
 from asbc.simulator import Prior
 from asbc.simulator.prior import quantile_grid
 from asbc.utils.checks import require_finite, require_shape
@@ -102,8 +102,8 @@ class Posterior(nn.Module):
     def _set_coordinate_scaling(self, theta: Tensor, states: Tensor) -> None:
         """Standardise coordinates by trajectory, if there are any, by some of these pairs."""
         if self.transform.size:
-            theta, parts = theta[:SCALING_PAIRS], states[:SCALING_PAIRS].split(ENCODE_CHUNK)
-            columns = torch.cat([self.transform.describe(part, None) for part in parts])
+            theta = theta[:SCALING_PAIRS]
+            columns = describe_all(self.transform, states[:SCALING_PAIRS])
             w, _ = self.transform.whiten(self.transform.inverse(theta), columns)
             self.u_mean.copy_(w.mean(0))
             self.u_std.copy_(w.std(0))
@@ -112,9 +112,14 @@ class Posterior(nn.Module):
         """Not defined: a density with dropout on and one with dropout off are different things."""
         raise TypeError("call log_prob or sample (no dropout), or training_log_prob")
 
-    def training_log_prob(self, theta: Tensor, states: Tensor) -> Tensor:
-        """log q(theta | x), row by row, in the module's mode: fresh dropout while training."""
-        return self._log_prob(theta, self._embed(states, None), self.flow.log_prob)
+    def training_log_prob(
+        self, theta: Tensor, states: Tensor, columns: Tensor | None = None
+    ) -> Tensor:
+        """log q(theta | x), row by row, in the module's mode: fresh dropout while training.
+
+        `columns` are those of `transform.describe`, if they are known already.
+        """
+        return self._log_prob(theta, self._embed(states, None, columns), self.flow.log_prob)
 
     @torch.no_grad()
     def encode(self, states: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -187,9 +192,7 @@ class Posterior(nn.Module):
         noise = standard_normal(rng, len(context), n, self.prior.dim).to(context.device)
         theta = self._from_noise(noise, context)
         outside = ~self._usable(theta)
-        redraw(
-            theta, outside, context, self._from_noise, self._usable, self.prior, rng, max_tries
-        )
+        redraw(theta, outside, context, self._from_noise, self._usable, self.prior, rng, max_tries)
         return PosteriorSamples(theta, outside.float().mean(1))
 
     def member(self, key: int) -> "Posterior":
@@ -204,12 +207,16 @@ class Posterior(nn.Module):
         fix_masks(member, key)
         return member
 
-    def _embed(self, states: Tensor, lengths: Tensor | None) -> Tensor:
+    def _embed(
+        self, states: Tensor, lengths: Tensor | None, columns: Tensor | None = None
+    ) -> Tensor:
         inputs, steps = self.features(states, lengths)
         context = self.encoder((inputs - self.input_mean) / self.input_std, steps)
         if not self.transform.size:
             return context
-        return torch.cat([context, self.transform.describe(states, lengths)], dim=-1)
+        if columns is None:
+            columns = self.transform.describe(states, lengths)
+        return torch.cat([context, columns], dim=-1)
 
     def _log_prob(
         self, theta: Tensor, context: Tensor, flow: Callable[[Tensor, Tensor], Tensor]

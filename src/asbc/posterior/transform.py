@@ -13,6 +13,9 @@ from asbc.errors import InputError
 from asbc.simulator import Prior
 from asbc.utils.checks import check_number
 
+# Trajectories described at once: enough to be fast, few enough for the memory.
+DESCRIBE_CHUNK = 256
+
 
 class Transform(nn.Module, ABC):
     """An element-wise bijection from u to physical parameters.
@@ -50,6 +53,12 @@ class Transform(nn.Module, ABC):
     def unwhiten(self, w: Tensor, columns: Tensor) -> Tensor:
         """u for w, both (B, n, D)."""
         return w
+
+
+def describe_all(transform: Transform, states: Tensor) -> Tensor:
+    """Columns (n, size) of many trajectories (n, T, 3), some at a time."""
+    parts = [transform.describe(part, None) for part in states.split(DESCRIBE_CHUNK)]
+    return torch.cat(parts) if parts else states.new_zeros(0, transform.size)
 
 
 class Softplus(Transform):

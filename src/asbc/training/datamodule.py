@@ -1,5 +1,6 @@
 """The DataModule: a FIFO buffer that the design fills, and a fixed synthetic hold-out."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,11 +9,15 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from asbc.design.acquisition import Acquisition, Plan, prior_plan
+from asbc.design.acquisition import Acquisition, prior_plan
+from asbc.design.mixture import PooledProposal, prior_alone
 from asbc.design.proposal import DesignSpace
-from asbc.design.simulations import FifoBuffer, Simulations, simulate_plan
-from asbc.design.weights import correction, effective_sample_size, importance_weights
+from asbc.design.simulations import FifoBuffer, Plan, Simulations, simulate_plan
+from asbc.design.weights import effective_sample_size
+from asbc.errors import InputError
+from asbc.posterior.transform import Transform, describe_all
 from asbc.simulator.robust import ContextSimulator
+from asbc.simulator.symmetry import ScaleSymmetry, scale_symmetry
 from asbc.training.settings import LoopSettings
 from asbc.types import Density
 from asbc.utils.progress import Stopwatch
@@ -22,6 +27,8 @@ from asbc.utils.random import key, stream
 Batch = dict[str, Tensor]
 # The hold-out is evaluated without gradients, so batches may be larger than in training.
 HOLDOUT_BATCH = 500
+# Simulations are scaled by factors between 1 / 1.1 and 1.1, log-uniformly.
+LARGEST_SCALE = 1.1
 
 
 class Batches:
@@ -32,8 +39,10 @@ class Batches:
 
     Args:
         data: returns the tensors to slice, all with the same number of rows.
-        order: given the number of rows, returns the order in which to take them.
         batch_size: rows per batch; the last batch may be smaller.
+        order: given the number of rows, returns the order in which to take them.
+        limit: batches at most; None for all.
+        rows: how many rows there are, if that can be had without the tensors.
     """
 
     def __init__(
@@ -41,17 +50,26 @@ class Batches:
         data: Callable[[], Batch],
         batch_size: int,
         order: Callable[[int], Tensor] = torch.arange,
+        limit: Callable[[], int | None] = lambda: None,
+        rows: Callable[[], int] | None = None,
     ) -> None:
         self._data = data
         self._batch_size = batch_size
         self._order = order
+        self._limit = limit
+        self._rows = rows or (lambda: _rows(data()))
 
     def __len__(self) -> int:
-        return -(-_rows(self._data()) // self._batch_size)
+        return self._batches(self._rows())
+
+    def _batches(self, rows: int) -> int:
+        batches, limit = -(-rows // self._batch_size), self._limit()
+        return batches if limit is None else min(limit, batches)
 
     def __iter__(self) -> Iterator[Batch]:
         data = self._data()
-        for index in self._order(_rows(data)).split(self._batch_size):
+        rows = _rows(data)
+        for index in self._order(rows).split(self._batch_size)[: self._batches(rows)]:
             yield {name: values[index] for name, values in data.items()}
 
 
@@ -67,6 +85,8 @@ class SimulationDataModule(pl.LightningDataModule):
         simulator: the forward model.
         acquisition: strategy that plans what an active round simulates.
         settings: budget of the loop.
+        transform: of the posterior; where it describes trajectories, each is described once and
+            not in every step.
     """
 
     def __init__(
@@ -75,24 +95,34 @@ class SimulationDataModule(pl.LightningDataModule):
         simulator: ContextSimulator,
         acquisition: Acquisition,
         settings: LoopSettings,
+        transform: Transform | None = None,
     ) -> None:
         super().__init__()
         self.space = space
         self.simulator = simulator
         self.acquisition = acquisition
         self.settings = settings
-        self.weights = correction(acquisition.correction)
+        self.transform = transform if transform is not None and transform.size else None
+        self.symmetry = symmetry_of(simulator, settings.symmetry)
         self.buffer = FifoBuffer(settings.buffer_capacity)
+        self.proposals: dict[int, PooledProposal] = {}  # of rounds whose plan had one
+        self.weight = torch.ones(0)  # of each simulation in the buffer
         self.simulations = 0  # spent so far, thrown away ones included
-        self.order_key = 0  # set by the round callback at the start of each epoch
+        # Both are set by the round callback.
+        self.order_key = 0  # of the epoch
+        self.batches_left: int | None = None  # until the round is over; None: unknown
         self.holdout: Batch = {}
 
     def setup(self, stage: str | None = None) -> None:
         """Simulate the hold-out: a function of its own seed, so it is never saved."""
         if not self.holdout:
-            space = replace(self.space, seed=key(self.settings.holdout_seed, "hold-out"))
+            space = replace(
+                self.space,
+                seed=key(self.settings.holdout_seed, "hold-out"),
+                bank=self.space.holdout or self.space.bank,
+            )
             simulated, _ = self._simulate(prior_plan(space), self.settings.holdout_size, 0, space)
-            self.holdout = {"theta": simulated.theta, "states": simulated.states}
+            self.holdout = self._batch(simulated.theta, simulated.states, simulated.columns)
 
     def warm_up(self) -> dict[str, float]:
         """Fill the buffer from the prior (round 0); returns what there is to log."""
@@ -100,7 +130,7 @@ class SimulationDataModule(pl.LightningDataModule):
 
     def acquire(self, round: int, posterior: Density) -> dict[str, float]:
         """Let the strategy choose this round's pairs and simulate them; returns what to log."""
-        plan = self.acquisition.plan(round, posterior, self.space)
+        plan = self.acquisition.plan(round, posterior, self.space, self.buffer.content)
         return self._fill(plan, self.settings.pairs_per_round, round)
 
     def _fill(self, plan: Plan, n: int, round: int) -> dict[str, float]:
@@ -108,9 +138,10 @@ class SimulationDataModule(pl.LightningDataModule):
         with watch("simulate"):
             simulated, redraws = self._simulate(plan, n, round, self.space)
         self.buffer.push(simulated)
+        self.proposals[round] = plan.proposal or prior_alone(self.space.prior)
+        self.weight = self.acquisition.weights(self.buffer.content, self.proposals, self.space)
         self.simulations += n + redraws
         window_id = simulated.window_id
-        log_ratio = self.buffer.content.log_ratio
         seconds = watch.seconds | plan.seconds
         # Picking goes on while simulating; count it as its own stage only.
         seconds["simulate"] -= plan.seconds.get("select", 0.0)
@@ -121,7 +152,9 @@ class SimulationDataModule(pl.LightningDataModule):
             "distinct_theta": len(simulated.theta.unique(dim=0)),
             "redraws": redraws,
             "simulations": self.simulations,
-            "effective_sample_size": effective_sample_size(importance_weights(log_ratio)),
+            "kept": len(self.buffer),
+            "effective_sample_size": effective_sample_size(self.weight),
+            "largest_weight": float(self.weight.max()),
             **{f"seconds_{stage}": value for stage, value in seconds.items()},
         }
 
@@ -129,13 +162,28 @@ class SimulationDataModule(pl.LightningDataModule):
         self, plan: Plan, n: int, round: int, space: DesignSpace
     ) -> tuple[Simulations, int]:
         rng = stream(space.seed, "simulation", round)
-        return simulate_plan(
+        simulated, redraws = simulate_plan(
             plan, n, round, self.simulator, space.bank, rng, self.settings.max_tries
         )
+        # With the symmetry, trajectories are others in every epoch.
+        if self.transform is not None and (self.symmetry is None or space is not self.space):
+            columns = describe_all(self.transform, simulated.states)
+            simulated = replace(simulated, columns=columns)
+        return simulated, redraws
+
+    def _batch(self, theta: Tensor, states: Tensor, columns: Tensor) -> Batch:
+        batch = {"theta": theta, "states": states}
+        return batch | {"columns": columns} if self.transform is not None else batch
 
     def train_dataloader(self) -> Batches:
         """The buffer in an order that belongs to the epoch."""
-        return Batches(self._training_data, self.settings.batch_size, self._epoch_order)
+        return Batches(
+            self._training_data,
+            self.settings.batch_size,
+            self._epoch_order,
+            lambda: self.batches_left,
+            lambda: len(self.buffer),
+        )
 
     def val_dataloader(self) -> Batches:
         """The hold-out."""
@@ -145,15 +193,56 @@ class SimulationDataModule(pl.LightningDataModule):
         return torch.from_numpy(stream(self.order_key, "order").permutation(rows))
 
     def _training_data(self) -> Batch:
-        content = self.buffer.content
-        weight = self.weights(content.log_ratio)
-        return {"theta": content.theta, "states": content.states, "weight": weight}
+        """The buffer; with the scale symmetry, each simulation by a factor of the epoch's."""
+        content, weight = self.buffer.content, self.weight
+        theta, states, columns = content.theta, content.states, content.columns
+        if self.symmetry is not None:
+            rng = stream(self.order_key, "symmetry")
+            reach = math.log(LARGEST_SCALE)
+            log_k = torch.from_numpy(rng.uniform(-reach, reach, len(theta))).float()
+            scaled = self.symmetry.scale(theta, states, log_k)
+            theta, states = scaled.theta, scaled.states
+            weight = weight * scaled.log_weight.exp()
+            weight = weight / weight.mean()
+            if self.transform is not None:
+                columns = describe_all(self.transform, states)
+        return self._batch(theta, states, columns) | {"weight": weight}
 
     def state_dict(self) -> dict[str, Any]:
-        """The buffer and the count of simulations; everything else follows from the seed."""
-        return {"buffer": self.buffer.state_dict(), "simulations": self.simulations}
+        """The buffer, how it came about, and its weights; all else follows from the seed."""
+        return {
+            "buffer": self.buffer.state_dict(),
+            "proposals": {round: tuple(p) for round, p in self.proposals.items()},
+            "weight": self.weight,
+            "simulations": self.simulations,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` saved."""
         self.buffer.load_state_dict(state_dict["buffer"])
+        self.proposals = {r: PooledProposal(*p) for r, p in state_dict["proposals"].items()}
+        self.weight = state_dict["weight"]
         self.simulations = state_dict["simulations"]
+
+
+def symmetry_of(simulator: ContextSimulator, wanted: bool | str) -> ScaleSymmetry | None:
+    """The scale symmetry that training uses, if any.
+
+    Args:
+        simulator: what training trajectories come from.
+        wanted: `training.symmetry`; with True what has none is refused, with "auto" left alone.
+    """
+    if wanted is False:
+        return None
+    if simulator.exact:
+        return (
+            ScaleSymmetry(simulator.simulator)
+            if wanted is True
+            else (scale_symmetry(simulator.simulator))
+        )
+    if wanted is True:
+        raise InputError(
+            "training.symmetry=true: errors of measurement and drift within the prior's box do "
+            "not scale with the rest; use robust=none, or training.symmetry=false"
+        )
+    return None

@@ -8,7 +8,7 @@ import io
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -27,12 +27,16 @@ from asbc.utils.random import key
 
 log = logging.getLogger(__name__)
 
+# A one-cycle rate starts at PEAK / 25 and rises over the first 30% of the steps, as torch's does.
+START, RISE, END = 1 / 25, 0.3, 1e-5
+
 Row = dict[str, float]
 Weights = dict[str, Tensor]
 
 # What a checkpoint keeps of the loop: values, its two rules, and of these what they counted.
 STATE = (
-    *("round", "epoch", "finished", "round_weights", "best_weights", "design"),
+    *("round", "epoch", "stopped", "finished", "round_start", "trained_loss"),
+    *("round_weights", "best_weights", "design"),
     *("epoch_rows", "round_rows", "train_seconds"),
 )
 RULES = ("epochs_rule", "rounds_rule")
@@ -86,11 +90,15 @@ class RoundCallback(pl.Callback):
     """Runs the rounds of the active loop inside one `Trainer.fit`.
 
     A round ends when the hold-out loss has not improved for `patience` epochs, or after
-    `max_epochs`. It then goes back to the weights of its best epoch; these propose and score the
-    next round's candidates and are where its training starts, with a fresh optimiser: the moments
-    that Adam gathered on the old buffer, past those weights, describe neither. The loop ends after
-    `rounds` active rounds, or once `patience_rounds` rounds brought no improvement and at least
-    `min_rounds` are done. The weights of the best round are restored and saved.
+    `max_epochs`; with `steps`, after as many gradient steps as it has. It then goes back to the
+    weights of its best epoch; these propose and score the next round's candidates and are where
+    its training starts, with a fresh optimiser: the moments that Adam gathered on the old buffer,
+    past those weights, describe neither. The weights a round starts from are a candidate for its
+    best, so a round whose simulations do not help declines.
+
+    The loop ends after `rounds` active rounds, or once `patience_rounds` rounds brought no
+    improvement and at least `min_rounds` are done; with `go_on`, the rounds after that are run for
+    the record. The weights of the best round up to there are restored and saved.
 
     All state is in `state_dict` and all randomness is keyed, so a resumed run repeats exactly what
     an uninterrupted one does.
@@ -99,14 +107,25 @@ class RoundCallback(pl.Callback):
         settings: budget and stopping rules.
         seed: the run's seed.
         run: where its tables and the best round's weights go.
+        schedule: of the learning rate within a round: `constant`, or `one_cycle`, which has to
+            know the round's length (`training.steps`).
     """
 
-    def __init__(self, settings: LoopSettings, seed: int, run: Run) -> None:
+    def __init__(
+        self, settings: LoopSettings, seed: int, run: Run, schedule: str = "constant"
+    ) -> None:
+        if schedule not in SCHEDULES:
+            raise InputError(f"loop.schedule={schedule}; expected {' or '.join(SCHEDULES)}")
+        self.schedule = SCHEDULES[schedule]
         self.settings = settings
+        self.check()
         self.seed = seed
         self.run = run
         self.round = 0
         self.epoch = 0  # within the round
+        self.round_start = 0  # the first gradient step of the round
+        self.trained_loss = math.inf  # the best of this round's own epochs
+        self.stopped = False  # whether the stopping rule has ended the choice of a round
         self.finished = False
         self.epochs_rule = Patience(settings.patience)
         self.rounds_rule = Patience(settings.patience_rounds, settings.min_delta_rounds)
@@ -128,6 +147,13 @@ class RoundCallback(pl.Callback):
         """The round whose weights are kept; -1 before any round is closed."""
         return self.rounds_rule.best_index
 
+    def check(self) -> None:
+        """Raise if the schedule cannot know how long a round is."""
+        if self.schedule is one_cycle and self.settings.steps is None:
+            raise InputError(
+                "loop.schedule=one_cycle needs to know how long a round is; set training.steps"
+            )
+
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Simulate the warm-up unless a checkpoint brought simulations; stop a finished run."""
         data, estimator = parts(trainer)
@@ -140,6 +166,30 @@ class RoundCallback(pl.Callback):
             content = data.buffer.content
             estimator.posterior.set_scaling(content.theta, content.states)
             self.round_weights = copy_weights(estimator)
+        data.batches_left = self._steps_left(trainer)
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Set this step's learning rate."""
+        _, estimator = parts(trainer)
+        rate = estimator.hparams["learning_rate"] * self.schedule(self._progress(trainer))
+        for group in trainer.optimizers[0].param_groups:
+            group["lr"] = rate
+
+    def _progress(self, trainer: pl.Trainer) -> float:
+        """How much of the schedule is done, 0 to 1."""
+        steps = self._round_steps(self.round)
+        return 0.0 if steps is None else (trainer.global_step - self.round_start) / steps
+
+    def _round_steps(self, round: int) -> int | None:
+        """Gradient steps of a round; None where its losses decide."""
+        return self.settings.round_steps(round)
+
+    def _steps_left(self, trainer: pl.Trainer) -> int | None:
+        """Gradient steps until this round is over; None where its losses decide."""
+        steps = self._round_steps(self.round)
+        return None if steps is None else self.round_start + steps - trainer.global_step
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Key this epoch's dropout and batch order."""
@@ -165,13 +215,21 @@ class RoundCallback(pl.Callback):
         )
         if self.epochs_rule.update(loss):
             self.round_weights = copy_weights(estimator)
+        self.trained_loss = min(self.trained_loss, loss if math.isfinite(loss) else math.inf)
         self.epoch += 1
         diverged = not math.isfinite(loss)
         if diverged:
             log.warning("round %d: hold-out loss is %s; the round ends here", self.round, loss)
-        if diverged or self.epochs_rule.exhausted or self.epoch >= self.settings.max_epochs:
+        if diverged or self._round_is_over(trainer):
             self._close_round(trainer)
+        data.batches_left = self._steps_left(trainer)
         write_table(self.run.epochs, self.epoch_rows)
+
+    def _round_is_over(self, trainer: pl.Trainer) -> bool:
+        left = self._steps_left(trainer)
+        if left is not None:
+            return left <= 0
+        return self.epochs_rule.exhausted or self.epoch >= self.settings.max_epochs
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leave the best round's weights in the model."""
@@ -185,20 +243,30 @@ class RoundCallback(pl.Callback):
                 "training diverged in the warm-up: no epoch had a finite hold-out loss; lower "
                 "estimator.learning_rate or check the data"
             )
+        last = copy_weights(estimator)
         estimator.load_state_dict(self.round_weights)
         self._note_round(trainer, estimator)
-        if self.rounds_rule.update(self.epochs_rule.best):
+        if not self.stopped and self.rounds_rule.update(self.epochs_rule.best):
             self.best_weights = self.round_weights
             self._save_best(estimator)
-        if self.round >= self.settings.rounds or self._saturated():
+        self.stopped = self.stopped or self._saturated()
+        if self.round >= self.settings.rounds or (self.stopped and not self.settings.go_on):
             self.finished = trainer.should_stop = True
             return
         self.round, self.epoch, self.train_seconds = self.round + 1, 0, 0.0
-        self.epochs_rule = Patience(self.settings.patience)
+        self.round_start, self.trained_loss = trainer.global_step, math.inf
         self.design = data.acquire(self.round, estimator.posterior)
-        self._renew_optimizers(trainer)
+        self._begin_round(trainer, last)
 
-    def _renew_optimizers(self, trainer: pl.Trainer) -> None:
+    def _begin_round(self, trainer: pl.Trainer, last: Weights) -> None:
+        """Start its training.
+
+        Args:
+            trainer: whose module has the best weights so far.
+            last: the weights after the last step.
+        """
+        # The loss to beat, or the round declines.
+        self.epochs_rule = Patience(self.settings.patience, best=self.epochs_rule.best)
         for optimizer in trainer.optimizers:
             optimizer.state.clear()
 
@@ -209,7 +277,10 @@ class RoundCallback(pl.Callback):
         row: Row = {
             "round": self.round,
             "loss": self.epochs_rule.best,
+            "trained_loss": self.trained_loss,
+            "declined": int(self.epochs_rule.best_index < 0),
             "epochs": self.epoch,
+            "steps": trainer.global_step - self.round_start,
             "best_epoch": self.epochs_rule.best_index,
             **self.design,
             "seconds_train": self.train_seconds,
@@ -252,6 +323,28 @@ class RoundCallback(pl.Callback):
             rule = getattr(self, name)
             counters = {k: v for k, v in state_dict[name].items() if k in COUNTERS}
             setattr(self, name, Patience(rule.patience, rule.min_delta, **counters))
+
+
+def one_cycle(progress: float) -> float:
+    """Share of the peak rate after a share `progress` of the steps: cosines up, then down.
+
+    Example:
+        >>> [round(one_cycle(p), 3) for p in (0.0, 0.15, 0.3, 0.65, 1.0)]
+        [0.04, 0.52, 1.0, 0.5, 0.0]
+    """
+    if progress < RISE:
+        return _cosine(START, 1.0, progress / RISE)
+    return _cosine(1.0, END, min(1.0, (progress - RISE) / (1 - RISE)))
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "one_cycle": one_cycle,
+    "constant": lambda progress: 1.0,
+}
+
+
+def _cosine(start: float, end: float, share: float) -> float:
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * share))
 
 
 def write_table(path: str | Path, rows: Sequence[Row]) -> None:

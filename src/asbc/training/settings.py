@@ -1,12 +1,21 @@
 """Settings of the loop, and checks of what has to fit together, before any work starts."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from asbc.design.acquisition import Acquisition
+from asbc.design.acquisition import Acquisition, RandomAcquisition, StreamAcquisition
+from asbc.design.joint import JointAcquisition, ThetaAcquisition
+from asbc.design.targeted import TargetedAcquisition
 from asbc.errors import InputError
 from asbc.utils.checks import check_integer, check_number
+
+STRATEGIES = (
+    *(RandomAcquisition, StreamAcquisition, ThetaAcquisition, JointAcquisition),
+    TargetedAcquisition,
+)
+# What training.symmetry may be.
+SYMMETRY = (True, False, "auto")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +35,66 @@ class LoopSettings:
     min_rounds: int  # active rounds before the loop may stop
     patience_rounds: int  # rounds without improvement that end the loop
     min_delta_rounds: float  # decrease of the hold-out loss that counts as improvement
+    go_on: bool = False  # to the last round; what the stopping rule selected is kept all the same
+    steps: int | Sequence[int] | None = None  # gradient steps of the run, or by round
+    symmetry: bool | str = False  # rescale simulations each epoch; auto: where that is exact
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "min_delta_rounds":
-                check_number("training.min_delta_rounds", value, minimum=0)
-            else:
+            value, name = getattr(self, field.name), f"training.{field.name}"
+            if field.name == "go_on":
+                _check_choice(name, value, (True, False))
+            elif field.name == "symmetry":
+                _check_choice(name, value, SYMMETRY)
+            elif field.name == "min_delta_rounds":
+                check_number(name, value, minimum=0)
+            elif field.name != "steps":
                 may_be_zero = field.name in ("rounds", "min_rounds", "holdout_seed")
-                check_integer(f"training.{field.name}", value, minimum=0 if may_be_zero else 1)
+                check_integer(name, value, minimum=0 if may_be_zero else 1)
+        self._check_steps()
+
+    def _check_steps(self) -> None:
+        if isinstance(self.steps, int) or self.steps is None:
+            if self.steps is not None:
+                check_integer("training.steps", self.steps, minimum=self.rounds + 1)
+            return
+        if isinstance(self.steps, str) or len(self.steps) != self.rounds + 1:
+            raise InputError(
+                f"training.steps={self.steps}; expected a number, or {self.rounds + 1} of them: "
+                "one for the warm-up and one for each round"
+            )
+        for round, steps in enumerate(self.steps):
+            check_integer(f"training.steps[{round}]", steps, minimum=1)
+
+    def round_steps(self, round: int) -> int | None:
+        """Gradient steps of a round; None where its early stopping ends it.
+
+        A number is split evenly, what is left over going to the first rounds.
+        """
+        if self.steps is None or not isinstance(self.steps, int):
+            return None if self.steps is None else self.steps[round]
+        each, over = divmod(self.steps, self.rounds + 1)
+        return each + (round < over)
+
+
+def _check_choice(field: str, value: object, choices: Sequence[object]) -> None:
+    # 1 == True, but a number is no answer to a question.
+    if not any(
+        value is choice or (isinstance(value, str) and value == choice) for choice in choices
+    ):
+        shown = ", ".join(str(choice).lower() for choice in choices)
+        raise InputError(f"{field}={value}; expected one of {shown}")
+
+
+def own_values(strategy: type, section: Mapping[str, Any]) -> dict[str, Any]:
+    """A config section without the sizes that an experiment sets for other strategies.
+
+    `experiment=smoke` makes every strategy small, and so names what only some of them have. What
+    no strategy has stays, for the strategy to refuse.
+    """
+    own = {field.name for field in fields(strategy)} if is_dataclass(strategy) else set(section)
+    others = {field.name for kind in STRATEGIES for field in fields(kind)}
+    return {name: value for name, value in section.items() if name in own or name not in others}
 
 
 def loop_settings(config: Mapping[str, Any], acquisition: Acquisition) -> LoopSettings:

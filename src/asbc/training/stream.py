@@ -1,10 +1,10 @@
-"""The loop for a cheap simulator: every simulation is new and is used once.
+"""Loops whose rounds are one training: with all simulations kept, or each of them used once.
 
-With it the schedules of the learning rate, which run over the whole budget.
+Weights that were trained to the end on few simulations generalise worse when more arrive than
+weights that were not (a warm-start penalty). Here nothing ends before the last round.
 """
 
 import copy
-import math
 import time
 from dataclasses import replace
 from itertools import islice
@@ -17,22 +17,54 @@ from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
 from asbc.run import Run
 from asbc.training.datamodule import SimulationDataModule
-from asbc.training.loop import RoundCallback, parts
+from asbc.training.loop import Patience, RoundCallback, Weights, parts
 from asbc.training.settings import LoopSettings
 from asbc.utils.checks import check_number
 
-# A one-cycle rate starts at PEAK / 25 and rises over the first 30% of the steps, as torch's does.
-START, RISE, END = 1 / 25, 0.3, 1e-5
 # Steps behind the measured speed, after a few that warm up the processor's caches.
 WARM_STEPS, TIMED_STEPS = 3, 10
 
 
-class StreamCallback(RoundCallback):
-    """A round is a chunk of fresh simulations and one pass over them.
+class ContinuousCallback(RoundCallback):
+    """Rounds bring simulations into one uninterrupted training.
 
-    The chunks form one uninterrupted training: the optimiser keeps its moments, and the learning
-    rate follows a schedule over the whole budget. The rate is a function of the step alone, so a
-    resumed run needs nothing else to go on exactly.
+    Weights and optimiser go on from round to round, and the learning rate follows its schedule
+    over the gradient steps of all rounds: `training.steps`, or `max_epochs` passes over what each
+    round keeps. The rate is a function of the step alone, so a resumed run needs nothing else to
+    go on exactly. Proposals come from the best epoch of the round before, which is also what a
+    round is judged by.
+    """
+
+    def _round_steps(self, round: int) -> int:
+        settings, given = self.settings, self.settings.round_steps(round)
+        if given is not None:
+            return given
+        simulated = settings.warmup_simulations + round * settings.pairs_per_round
+        kept = min(simulated, settings.buffer_capacity)
+        return settings.max_epochs * -(-kept // settings.batch_size)
+
+    def _progress(self, trainer: pl.Trainer) -> float:
+        return trainer.global_step / self._all_steps()
+
+    def _all_steps(self) -> int:
+        return sum(self._round_steps(round) for round in range(self.settings.rounds + 1))
+
+    def _begin_round(self, trainer: pl.Trainer, last: Weights) -> None:
+        """Weights and optimiser go on as they were."""
+        _, estimator = parts(trainer)
+        estimator.load_state_dict(last)
+        self.epochs_rule = Patience(self.settings.patience)
+
+    def _saturated(self) -> bool:
+        """Never: the rate has not fallen before the last round."""
+        return False
+
+    def check(self) -> None:
+        """Any schedule will do: the length of the training is known."""
+
+
+class StreamCallback(ContinuousCallback):
+    """A round is a chunk of fresh simulations and one pass over them.
 
     Args:
         settings: budget; `rounds` is how many chunks follow the first.
@@ -51,12 +83,9 @@ class StreamCallback(RoundCallback):
         schedule: str = "one_cycle",
         minutes: float | None = None,
     ) -> None:
-        super().__init__(settings, seed, run)
-        if schedule not in SCHEDULES:
-            raise InputError(f"loop.schedule={schedule}; expected {' or '.join(SCHEDULES)}")
+        super().__init__(settings, seed, run, schedule)
         if minutes is not None:
             check_number("loop.minutes", minutes, above=0)
-        self.schedule = SCHEDULES[schedule]
         self.minutes = minutes
         self.rounds = settings.rounds
 
@@ -69,18 +98,20 @@ class StreamCallback(RoundCallback):
             self.rounds = min(self.rounds, max(1, int(60 * self.minutes / seconds)) - 1)
         self.settings = replace(self.settings, rounds=self.rounds, min_rounds=self.rounds)
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Set this step's learning rate."""
-        per_chunk = -(-self.settings.pairs_per_round // self.settings.batch_size)
-        progress = trainer.global_step / (per_chunk * (self.rounds + 1))
-        _, estimator = parts(trainer)
-        for group in trainer.optimizers[0].param_groups:
-            group["lr"] = estimator.hparams["learning_rate"] * self.schedule(progress)
+    def check(self) -> None:
+        """Raise if a number of steps is asked for: a stream's follow from its budget."""
+        if self.settings.steps is not None:
+            raise InputError(
+                f"training.steps={self.settings.steps}; a stream takes one pass over its "
+                "simulations, set acquisition.simulations and leave training.steps at null"
+            )
 
-    def _renew_optimizers(self, trainer: pl.Trainer) -> None:
-        """The chunks are one training: the optimiser goes on as it is."""
+    def _all_steps(self) -> int:
+        per_chunk = -(-self.settings.pairs_per_round // self.settings.batch_size)
+        return per_chunk * (self.rounds + 1)
+
+    def _round_steps(self, round: int) -> int:
+        return -(-self.settings.pairs_per_round // self.settings.batch_size)
 
     def state_dict(self) -> dict[str, Any]:
         """With the number of chunks, which a time budget has measured."""
@@ -90,25 +121,6 @@ class StreamCallback(RoundCallback):
         """Restore what `state_dict` saved."""
         super().load_state_dict(state_dict)
         self.rounds = state_dict["rounds"]
-
-
-def one_cycle(progress: float) -> float:
-    """Share of the peak rate after a share `progress` of the steps: cosines up, then down.
-
-    Example:
-        >>> [round(one_cycle(p), 3) for p in (0.0, 0.15, 0.3, 0.65, 1.0)]
-        [0.04, 0.52, 1.0, 0.5, 0.0]
-    """
-    if progress < RISE:
-        return _cosine(START, 1.0, progress / RISE)
-    return _cosine(1.0, END, min(1.0, (progress - RISE) / (1 - RISE)))
-
-
-SCHEDULES = {"one_cycle": one_cycle, "constant": lambda progress: 1.0}
-
-
-def _cosine(start: float, end: float, share: float) -> float:
-    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * share))
 
 
 def _seconds_per_chunk(data: SimulationDataModule, estimator: PosteriorEstimator) -> float:
@@ -121,7 +133,8 @@ def _seconds_per_chunk(data: SimulationDataModule, estimator: PosteriorEstimator
         if step == min(WARM_STEPS, len(batches) - 1):
             start = time.perf_counter()
         optimizer.zero_grad()
-        trial.training_log_prob(batch["theta"], batch["states"]).mean().backward()
+        columns = batch.get("columns")
+        trial.training_log_prob(batch["theta"], batch["states"], columns).mean().backward()
         optimizer.step()
     rows = sum(len(batch["theta"]) for batch in batches[WARM_STEPS:] or batches[-1:])
     per_row = (time.perf_counter() - start) / rows
@@ -129,5 +142,5 @@ def _seconds_per_chunk(data: SimulationDataModule, estimator: PosteriorEstimator
     trial.eval()
     with torch.no_grad():
         for batch in data.val_dataloader():
-            trial.training_log_prob(batch["theta"], batch["states"])
+            trial.training_log_prob(batch["theta"], batch["states"], batch.get("columns"))
     return per_row * data.settings.pairs_per_round + time.perf_counter() - start

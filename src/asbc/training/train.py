@@ -18,8 +18,9 @@ from torch import Tensor
 from asbc.arguments import override_text
 from asbc.config import build, compose
 from asbc.data.pairs import Pairs
+from asbc.data.source import Splits
 from asbc.data.summary import write_summary
-from asbc.design.acquisition import Acquisition, own_values
+from asbc.design.acquisition import Acquisition
 from asbc.design.proposal import DesignSpace
 from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
@@ -30,8 +31,10 @@ from asbc.training.callbacks import AtomicCheckpointIO, ResumeCheckpoint
 from asbc.training.datamodule import SimulationDataModule
 from asbc.training.loggers import announce, close_wandb, show_config
 from asbc.training.loop import RoundCallback
-from asbc.training.settings import LoopSettings, loop_settings
+from asbc.training.settings import LoopSettings, loop_settings, own_values
 from asbc.utils.random import key, stream
+
+log = logging.getLogger(__name__)
 
 
 def train(
@@ -97,9 +100,10 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
         splits = source.splits()
         if checkpoint is None:
             write_summary(splits, run.path)
-        space = design_space(cfg, simulator.prior, splits.train, acquisition.subset_size)
+        space = design_space(cfg, simulator.prior, splits, acquisition.subset_size)
         run.save_leaders(space.bank.real)
-        data = SimulationDataModule(space, simulator, acquisition, settings)
+        transform = estimator.posterior.transform
+        data = SimulationDataModule(space, simulator, acquisition, settings, transform)
         trainer = build(
             cfg.trainer,
             callbacks=[loop, ResumeCheckpoint(run.last), *map(build, cfg.callbacks.values())],
@@ -130,10 +134,20 @@ def build_model(cfg: DictConfig) -> tuple[ContextSimulator, PosteriorEstimator]:
     return build(cfg.robust), build(cfg.estimator)
 
 
-def design_space(cfg: DictConfig, prior: Prior, train: Pairs, subset_size: int) -> DesignSpace:
-    """What the loop designs with, made from the training split."""
-    subset = observed_subset(train, cfg.data.context_steps, subset_size, cfg.seed)
-    return DesignSpace(prior, build(cfg.bank)(train), subset, cfg.seed)
+def design_space(cfg: DictConfig, prior: Prior, splits: Splits, subset_size: int) -> DesignSpace:
+    """What the loop designs with, made from the training split; its hold-out's leaders are not."""
+    subset = observed_subset(splits.train, cfg.data.context_steps, subset_size, cfg.seed)
+    bank = build(cfg.bank)
+    try:
+        holdout = bank(splits.validation, synthetic_cap=0)
+    except InputError:
+        log.warning(
+            "no leader window of %d samples fits into the validation split: the hold-out is "
+            "simulated behind training leaders",
+            cfg.data.context_steps,
+        )
+        holdout = None
+    return DesignSpace(prior, bank(splits.train), subset, cfg.seed, holdout)
 
 
 def observed_subset(train: Pairs, context_steps: int, size: int, seed: int) -> Tensor:

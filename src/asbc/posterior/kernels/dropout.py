@@ -21,9 +21,9 @@ class Dropout(nn.Module):
 
     Args:
         probability: Share of values to drop, in [0, 1); rounded to a multiple of 1/256.
-        features: Size of the last axis. A member's fixed mask runs over it and, as training's does,
-            over the steps of a trajectory; trajectories and parameters share it, so a member is
-            one deterministic network.
+        features: Size of the last axis. A member's fixed mask runs over it and, as training's
+            does, over the steps of a trajectory; trajectories and parameters share it, so a
+            member is one deterministic network.
     """
 
     def __init__(self, probability: float, features: int) -> None:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-# Rows worked on at once: 600 x 256 hidden values take 0.6 MB.
-ROWS = 600
+# Hidden values worked on at once, 0.6 MB: 600 rows of the paper's 256.
+VALUES = 600 * 256
 EPSILON = 1e-5
 
 
@@ -52,7 +52,7 @@ class ResidualUpdate(Function):
         first, second, out = (torch.empty_like(state) for _ in range(3))
         moments1, moments2 = (state.new_empty(2, len(state), 1) for _ in range(2))
         work = _Buffers(state, expand, masks)
-        for rows in _row_slices(len(state)):
+        for rows in _row_slices(len(state), len(expand)):
             work.add_dropped(state[rows], gathered[rows], masks.attention, rows, first[rows])
             normed = _normalise(first[rows], weight1, bias1, moments1[:, rows])
             hidden = torch.addmm(expand_bias, normed, expand.t(), out=work.hidden(rows))
@@ -78,7 +78,7 @@ class ResidualUpdate(Function):
         sums += [torch.zeros_like(p) for p in (weight2, weight2, bias2)]
         moments1 = torch.empty_like(moments2)
         work = _Buffers(first, expand, masks)
-        for rows in _row_slices(len(first)):
+        for rows in _row_slices(len(first), len(expand)):
             normed = _normalise(first[rows], weight1, bias1, moments1[:, rows])
             grad_second, *grads2 = _normalise_backward(
                 grad[rows], second[rows], moments2[:, rows], weight2, bias2
@@ -111,7 +111,7 @@ class _Buffers:
     """Arrays reused for every piece of rows, and dropout through them."""
 
     def __init__(self, like: Tensor, expand: Tensor, masks: Masks) -> None:
-        size = min(ROWS, len(like))
+        size = min(_rows_at_once(len(expand)), len(like))
         self._hidden = [like.new_empty(size, len(expand)) for _ in range(3)]
         self._masks = {dim: like.new_empty(size, dim) for dim in expand.shape}
         self.settings = masks
@@ -149,8 +149,13 @@ class _Buffers:
         return torch.ge(levels, self.settings.dropped, out=out)
 
 
-def _row_slices(count: int) -> list[slice]:
-    return [slice(start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
+def _rows_at_once(hidden: int) -> int:
+    return max(1, VALUES // hidden)
+
+
+def _row_slices(count: int, hidden: int) -> list[slice]:
+    rows = _rows_at_once(hidden)
+    return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 
 def _normalise(

@@ -1,0 +1,141 @@
+"""Design where it pays: simulations near the drivers who were observed, unbiased by construction.
+
+Parameters come from a mixture of the prior and the pooled posterior of the observed drivers; pairs
+of parameters and windows are chosen at random, more often where members of q disagree. Densities
+and inclusion probabilities are known, every simulation is kept, and weights undo both choices: q
+is trained for the exact posterior under the prior, whatever was chosen.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asbc.design.acquisition import Acquisition
+from asbc.design.disagreement import fit_surrogate, inclusion, systematic_picks
+from asbc.design.mixture import PooledProposal, log_balance, pool
+from asbc.design.proposal import DesignSpace, check_share
+from asbc.design.selection import score_quantiles
+from asbc.design.simulations import Choice, Plan, Simulations
+from asbc.errors import InputError
+from asbc.types import Density
+from asbc.utils.checks import check_integer
+from asbc.utils.progress import Stopwatch
+from asbc.utils.random import stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetedAcquisition(Acquisition):
+    """Soft-shrink mixture with a known density, and randomised selection by disagreement.
+
+    Args:
+        prior_share: of the prior in the mixture; no weight of a round alone exceeds its inverse.
+        samples_per_trajectory: posterior draws behind the normal law of each observed driver.
+        synthetic_share: windows that are synthetic; windows need no weights, since x shows them.
+        candidates: pairs to choose from, for each pair that is simulated.
+        uniform_share: of the choice that ignores disagreement; no selection changes a weight by
+            more than its inverse. 1 for no selection.
+        members: dropout members whose disagreement is measured.
+        surrogate_pairs: kept simulations that the surrogate of the disagreement learns from.
+    """
+
+    prior_share: float
+    samples_per_trajectory: int
+    synthetic_share: float
+    candidates: int
+    uniform_share: float
+    members: int
+    surrogate_pairs: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("prior_share", "synthetic_share", "uniform_share"):
+            check_share(f"acquisition.{name}", getattr(self, name))
+        for name in ("prior_share", "uniform_share"):
+            if getattr(self, name) == 0:
+                raise InputError(
+                    f"acquisition.{name}=0 leaves weights unbounded; expected a share above 0"
+                )
+        for name in ("samples_per_trajectory", "candidates", "surrogate_pairs"):
+            check_integer(f"acquisition.{name}", getattr(self, name), minimum=1)
+        check_integer("acquisition.members", self.members, minimum=2)
+        if self.correction != "none":
+            raise InputError(
+                f"acquisition.correction={self.correction}: targeted weighs its simulations "
+                "itself; leave it at none"
+            )
+
+    def check(self, rounds: int, pairs_per_round: int, synthetic_windows: int) -> None:
+        """As for every strategy; the bank must have the windows that are asked for."""
+        if self.synthetic_share and not synthetic_windows:
+            raise InputError(
+                "bank.synthetic_cap=0, but acquisition.synthetic_share asks for synthetic "
+                "windows; set the share to 0 or the cap above 0"
+            )
+
+    def plan(self, round: int, posterior: Density, space: DesignSpace, kept: Simulations) -> Plan:
+        """Pairs picked from a fresh pool whenever some are asked for."""
+        rng, watch = stream(space.seed, "acquisition", round), Stopwatch()
+        with watch("propose"):
+            proposal = pool(
+                posterior,
+                space.contexts,
+                self.prior_share,
+                self.samples_per_trajectory,
+                space.prior,
+                rng,
+            )
+        diagnostics = {"lambda": self.prior_share, "alpha": self.synthetic_share}
+        if self.uniform_share < 1:
+            with watch("score"):
+                surrogate = fit_surrogate(
+                    posterior, kept, space, round, self.members, self.surrogate_pairs
+                )
+            diagnostics["surrogate_fit"] = surrogate.fit
+
+        def candidates(n: int) -> tuple[Tensor, Tensor]:
+            windows = space.bank.sample(n, self.synthetic_share, rng)
+            return proposal.draw(n, space.prior, rng), windows
+
+        def take(n: int) -> Choice:
+            if self.uniform_share == 1:
+                return Choice(*candidates(n), torch.zeros(n))
+            with watch("select"):
+                theta, window_id = candidates(n * self.candidates)
+                leader = space.bank.window_features[window_id]
+                score = surrogate.predict(space.prior.to_normal(theta), leader)
+                picks, log_ratio = choose(score, n, self.uniform_share, rng)
+                diagnostics.update(score_quantiles(score))
+                return Choice(theta[picks], window_id[picks], log_ratio)
+
+        return Plan(take, diagnostics, watch.seconds, proposal)
+
+    def weights(
+        self, kept: Simulations, proposals: Mapping[int, PooledProposal], space: DesignSpace
+    ) -> Tensor:
+        """Prior over the mixture of all rounds, times the inverse of the selection; mean 1."""
+        ids, counts = kept.round.unique(return_counts=True)
+        held = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+        z = space.prior.to_normal(kept.theta).double()
+        log_weight = kept.log_ratio.double() - log_balance(z, proposals, held)
+        weight = log_weight.exp()
+        return (weight / weight.mean()).float()
+
+
+def choose(
+    score: Tensor, n: int, uniform_share: float, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """n of the candidates at random, and what each pick counts for one of an unselected pool.
+
+    Args:
+        score: (pool,) positive; a candidate is picked in proportion to it, but for
+        n: picks.
+        uniform_share: the share of the picks that ignores it.
+        rng: source of the choice.
+    """
+    probability = inclusion(score, n, uniform_share)
+    picks = systematic_picks(probability, rng)
+    expected = n / len(score)
+    return picks, torch.log(expected / probability[picks]).float()
