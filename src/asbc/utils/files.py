@@ -63,8 +63,8 @@ def room_below(folder: str | Path) -> Iterator[None]:
     """Say in one line that the disk of `folder` is full, when it is."""
     try:
         yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    except (OSError, RuntimeError) as error:  # HDF5 raises the latter
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         if not full and not re.search(r"No space left|quota exceeded|errno = 28", str(error)):
             raise
         raise InputError(

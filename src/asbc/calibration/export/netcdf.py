@@ -5,6 +5,9 @@
 `posterior_predictive` where it was asked for.
 """
 
+import errno
+import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +24,7 @@ from asbc.run import Model
 from asbc.utils.files import replacing
 
 OBSERVED = {"gap": "m", "speed": "m/s", "acceleration": "m/s^2"}
+OVERHEAD = 300_000  # bytes of a file without drivers, and some to spare
 # Numbers of each driver that belong to the posterior's quality.
 STATISTICS = ("leak_rate", "novelty", "k_hat", "effective_draws", "log_evidence")
 
@@ -33,17 +37,33 @@ class InferenceDataWriter:
         model: parameters with their units, and the observed stretch.
         pair_ids: all drivers, in the order of the parts.
         samples: draws per driver.
+        predictive: stored drives per driver.
     """
 
-    def __init__(self, path: Path, model: Model, pair_ids: Iterable[str], samples: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        model: Model,
+        pair_ids: Iterable[str],
+        samples: int,
+        predictive: int = 0,
+    ) -> None:
         self.prior = model.simulator.prior
         self.drivers = np.array(list(pair_ids), dtype=object)
         self.time = np.arange(model.context_steps) * model.simulator.dt
         self.samples = samples
         self.written = 0
+        self._path = path
         self._replacing = replacing(path)
+        columns = len(OBSERVED) + 1 + predictive * len(OBSERVED)  # of float32 per step
+        values = samples * self.prior.dim + len(self.time) * columns + 2 * len(STATISTICS)
+        self._size = int(len(self.drivers) * (4 * values + 100) * 1.1) + OVERHEAD
 
     def __enter__(self) -> "InferenceDataWriter":
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # HDF5 may take the whole process down with it when a disk is full.
+        if shutil.disk_usage(self._path.parent).free < self._size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._file = h5netcdf.File(self._replacing.__enter__(), "w")
         self._file.attrs["creation_library"] = "asbc"
         return self
@@ -54,7 +74,11 @@ class InferenceDataWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except BaseException as failure:  # what was still to be written found no room
+            self._replacing.__exit__(type(failure), failure, failure.__traceback__)
+            raise
         self._replacing.__exit__(kind, error, trace)
 
     def add(self, part: Part, pairs: Pairs) -> None:
