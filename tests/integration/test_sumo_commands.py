@@ -1,7 +1,13 @@
 """A model that SUMO simulates goes through the commands: train, evaluate, calibrate, simulate."""
 
+import contextlib
 import json
+import signal
+import subprocess
+import sys
+import time
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -53,3 +59,39 @@ def test_the_stream_simulates_in_sumo(run_command, tiny_stream, tmp_path):
     given = [*tiny_stream, "model=sumo_acc", f"hydra.run.dir={tmp_path / 'run'}"]
     assert run_command("train", given, log=log) == 0, log.read_text()[-3000:]
     assert len(pd.read_csv(tmp_path / "run" / "rounds.csv")) == 4
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process has started, and those that they have."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGKILL"])
+def test_nothing_is_left_running(tiny, tmp_path, signal_name):
+    """Ctrl-C, or worse, while SUMO simulates."""
+    given = [*tiny, "model=sumo_krauss", "training.warmup_simulations=200000"]
+    command = [sys.executable, "-m", "asbc", "train", *given, f"hydra.run.dir={tmp_path / 'run'}"]
+    with (tmp_path / "log").open("w") as log:
+        main = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    until = time.monotonic() + 120
+    while len(descendants(main.pid)) < 1 and time.monotonic() < until:
+        assert main.poll() is None, (tmp_path / "log").read_text()[-2000:]
+        time.sleep(0.2)
+    time.sleep(5)
+    started = descendants(main.pid)
+    assert started
+    for _ in range(10):  # Python drops an interrupt that comes while it clears up an object
+        main.send_signal(getattr(signal, signal_name))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            assert main.wait(timeout=10) != 0
+            break
+    assert main.poll() is not None
+    while any(Path(f"/proc/{pid}").exists() for pid in started) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -116,6 +117,38 @@ def test_dawdling_is_what_the_given_numbers_say(boxes):
     uniforms = temper((numbers[0] * 2**32).astype(np.uint32)) / 2**32
     change = drive.speed.diff(dim=1)[0].numpy()
     np.testing.assert_allclose(change, 0.2 * 2.0 * (1 - 0.8 * uniforms[: steps - 1]), atol=1e-9)
+
+
+COUNT = """
+import re, numpy as np
+from asbc.config import build, compose
+from asbc.simulator import sumo_batch as sb
+from asbc.utils.random import stream
+law = (simulator := build(compose("train", ["model=sumo_{name}"]).simulator)).law
+rng = np.random.default_rng(0)
+leader = np.clip(8 + 8 * np.sin(np.arange(50) * 0.12 + 6 * rng.random((60, 1))), 0, None)
+leader[::3] += 30
+types = [
+    'length="5" speedDev="0" ' + " ".join(f'{{k}}="{{v}}"' for k, v in law.vtype(row).items())
+    for row in simulator.prior.sample(60, stream(0, "theta")).tolist()
+]
+noise = rng.integers(0, 2**32, (60, sb.TWISTER), dtype=np.uint32)
+sumo = sb.SumoBatch(60, 0.2)
+sumo.run(sb.Batch(types, leader, rng.uniform(5, 60, 60), leader[:, 0].copy(), noise))
+sumo._sumo.simulation.saveState("{file}")
+used = re.findall(r'rngLane index="[0-9]+" state="([0-9]+)', open("{file}").read())
+print(max(int(count) - sb.COUNTED for count in used) / 49)
+"""
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_a_model_draws_no_more_than_it_is_given(name, tmp_path):
+    """Beyond the given numbers a road's generator would be a poor one."""
+    code = COUNT.format(name=name, file=tmp_path / "state.xml")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    draws = build(compose("train", [f"model=sumo_{name}"]).model.law).draws
+    assert float(done.stdout) == draws
 
 
 def temper(word: np.ndarray) -> np.ndarray:
