@@ -1,5 +1,9 @@
 """Exact posteriors of simulated drivers, and the distance of other posteriors from them."""
 
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +13,12 @@ from asbc.data.windows import LeaderWindows
 from asbc.exact.diagnostics import NutsSettings
 from asbc.exact.reference import (
     ExactPosteriors,
+    ObservedPosteriors,
     as_pairs,
     closeness,
     exact_posteriors,
+    observed_posteriors,
+    target_loss,
 )
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator.robust import simulate_drivers
@@ -70,6 +77,61 @@ def test_closeness_and_file(tmp_path):
     assert apart["c2st"].mean() == pytest.approx(0.841, abs=0.03)
     np.testing.assert_allclose(apart["shift_a"], 2, atol=0.2)
     assert apart["shift_b"].abs().max() < 0.2
+
+
+class StandardNormal:
+    """q(theta | x) = N(0, I) whatever x is."""
+
+    def log_prob(self, theta, states):
+        return (-0.5 * theta.square() - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def test_target_loss_is_the_cross_entropy_at_the_exact_draws():
+    """Of N(0, I) at draws of N(m, I): the entropy of 3 standard normals plus |m|^2 / 2."""
+    draws = standard_normal(stream(0, "exact"), 3, 20_000, 3)
+    draws[1, :, 0] += 2.0
+    sure = torch.tensor([True, True, False])
+    loss = target_loss(StandardNormal(), ObservedPosteriors(torch.zeros(3, 9, 3), draws, sure))
+    entropy = 1.5 * math.log(2 * math.pi * math.e)
+    assert loss[:2].tolist() == pytest.approx([entropy, entropy + 2], abs=0.06)
+    assert math.isnan(loss[2])  # its draws are not known to be exact
+
+
+class Sampled(NamedTuple):
+    """What NUTS returns, as far as it is read."""
+
+    theta: np.ndarray
+    converged: np.ndarray
+
+
+def test_exact_posteriors_are_kept_under_all_that_they_depend_on(
+    simulators, windows, tmp_path, monkeypatch
+):
+    """The cache must know the file's content, the model and its own format, not a path."""
+    asked = []
+
+    def sample(simulator, pairs, steps, nuts, seed, at_once):
+        asked.append(len(pairs))
+        theta = np.broadcast_to(simulator.prior.high.numpy(), (2, 150, len(pairs), simulator.dim))
+        return Sampled(theta, np.ones(len(pairs), dtype=bool))
+
+    monkeypatch.setattr("asbc.exact.drivers.exact_drivers", sample)
+    gaussian = simulators["gaussian"]
+    pairs = as_pairs(simulate_drivers(gaussian, windows, 3, seed=0), gaussian.dt)
+
+    def look(simulator=gaussian, pairs=pairs, steps=75):
+        return observed_posteriors(simulator, pairs, steps, tmp_path)
+
+    first, again = look(), look()
+    assert asked == [3] and torch.equal(first.draws, again.draws)
+    assert first.draws.shape == (3, 200, 6) and torch.equal(first.states, pairs.contexts(75))
+    moved = replace(pairs, gap=pairs.gap + 0.01)
+    look(pairs=moved)
+    look(simulators["matern"])
+    look(steps=60)
+    monkeypatch.setattr("asbc.exact.reference.FORMAT", 0)
+    look()
+    assert asked == [3] * 5
 
 
 @pytest.mark.slow

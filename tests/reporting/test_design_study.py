@@ -10,42 +10,85 @@ import torch
 
 from asbc.errors import InputError
 from asbc.evaluation.monitor import validation_scores
-from asbc.exact.reference import ExactPosteriors
+from asbc.exact.reference import ExactPosteriors, ObservedPosteriors
 from asbc.reporting import design_study
 from asbc.reporting.collect import find_trained
-from asbc.reporting.design_study import design_figure, design_table, over_seeds, way
+from asbc.reporting.design_study import (
+    design_figure,
+    design_table,
+    over_seeds,
+    savings_table,
+    way,
+)
 from asbc.reporting.design_study import write_design_study as write
 from asbc.run import Run
 from asbc.simulator.robust import simulate_drivers
+from asbc.utils.random import stream
 
 
 @pytest.fixture
 def scores() -> pd.DataFrame:
     rows = [
-        ("stream", "100k", 0, 100_000, 3.0, 4.0, 0.70),
-        ("joint", "1k", 0, 1_200, 8.0, 6.0, 0.98),
-        ("joint", "1k", 1, 1_000, 9.0, 6.5, 0.96),
+        ("stream", 100_000, 0, 100_000, 3.0, 4.0, 0.70, 2.0),
+        ("joint", 1_200, 0, 1_200, 8.0, 6.0, 0.98, 5.0),
+        ("joint", 1_200, 1, 1_000, 9.0, 6.5, 0.96, 6.0),
+        ("npe", 1_200, 0, 1_200, 7.0, 6.0, 0.9, 4.0),
+        ("npe", 1_200, 1, 1_200, 7.2, 6.0, 0.9, 4.2),
+        ("targeted", 798, 0, 798, 7.1, 6.0, 0.9, 3.0),
+        ("targeted", 798, 1, 798, 7.3, 6.0, 0.9, 3.2),
     ]
-    columns = ["way", "budget", "seed", "simulations", "loss", "es", "c2st"]
-    return pd.DataFrame(rows, columns=columns)
+    columns = ["way", "budget", "seed", "simulations", "loss", "es", "c2st", "target"]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(residual="matern", steps=100, target_mean=table["target"] + 1)
+
+
+@pytest.fixture
+def floor() -> pd.DataFrame:
+    return pd.DataFrame({"loss": [9.1], "target": [8.9], "target_mean": [9.4]}, index=["matern"])
 
 
 def test_seeds_are_averaged_with_their_spread(scores):
     summary = over_seeds(scores)
-    assert summary["way"].tolist() == ["joint", "stream"]
-    first, last = summary.iloc[0], summary.iloc[1]
+    assert summary["way"].tolist() == ["targeted", "npe", "joint", "stream"]
+    first, last = summary.iloc[2], summary.iloc[3]
     assert (first["simulations"], first["loss"], first["seeds"]) == (1100, 8.5, 2)
     assert first["loss_std"] == pytest.approx(math.sqrt(0.5))
     assert math.isnan(last["loss_std"])
 
 
-def test_table_and_figure_show_every_row(scores, tmp_path):
+def test_table_and_figure_show_every_row(scores, floor, tmp_path):
     summary = over_seeds(scores)
-    text = design_table(summary).to_markdown()
-    assert "| joint | 1,100 | 2 | 8.50 ± 0.71 | 6.25 ± 0.35 | 0.970 ± 0.014 |" in text
-    assert "| stream | 100,000 | 1 | 3.00 | 4.00 | 0.700 |" in text
-    design_figure(summary).savefig(tmp_path / "design.png")
+    text = design_table(summary, floor).to_markdown()
+    joint = "8.50 ± 0.71 | 5.50 ± 0.71 | 6.50 ± 0.71 | 0.970 ± 0.014 | 6.25 ± 0.35 |"
+    assert f"| matern | joint | 1,100 | 100 | 2 | {joint}" in text
+    assert "| matern | stream | 100,000 | 100 | 1 | 3.00 | 2.00 | 3.00 | 0.700 | 4.00 |" in text
+    assert "| matern | prior | 0 | – | – | 9.10 | 8.90 | 9.40 | – | – |" in text
+    design_figure(summary, floor).savefig(tmp_path / "design.png")
     assert (tmp_path / "design.png").stat().st_size > 10_000
+
+
+def test_savings_say_whether_the_gain_is_beyond_the_spread(scores):
+    text = savings_table(scores).to_markdown()
+    assert "| matern | 1,200 | 4.10 ± 0.14 | 798 | 3.10 ± 0.14 | yes | +0.10 |" in text
+    scores.loc[scores["way"] == "targeted", "target"] += 1
+    assert "within the spread" in savings_table(scores).to_markdown()
+    scores.loc[scores["way"] == "targeted", "target"] += 1
+    assert "| no |" in savings_table(scores).to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"name": "joint"}, "joint"),
+        ({"name": "targeted", "uniform_share": 0.5, "symmetry": "auto"}, "targeted"),
+        ({"name": "targeted", "uniform_share": 0.5}, "targeted, no symmetry"),
+        ({"name": "targeted", "uniform_share": 1.0, "symmetry": True}, "targeted, no selection"),
+        ({"name": "random", "rounds": 0, "symmetry": True}, "npe, symmetry"),
+    ],
+)
+def test_a_way_is_named_after_what_it_does(config, expected):
+    loop = {"rounds": config.get("rounds", 2), "symmetry": config.get("symmetry", False)}
+    assert way({"acquisition": config, "training": loop}) == expected
 
 
 @pytest.fixture
@@ -61,7 +104,14 @@ def exact(monkeypatch) -> list[int]:
         draws = simulated.theta[torch.randint(drivers, (drivers, 60), generator=rng)]
         return ExactPosteriors(*simulated, draws, torch.tensor([False] + [True] * (drivers - 1)))
 
+    def observed(simulator, pairs, steps, cache):
+        draws = simulator.prior.sample(30, stream(0, "draws")).expand(len(pairs), -1, -1)
+        sure = torch.ones(len(pairs), dtype=torch.bool)
+        return ObservedPosteriors(pairs.contexts(steps), draws, sure)
+
     monkeypatch.setattr(design_study, "exact_of", prior_draws)
+    monkeypatch.setattr(design_study, "observed_posteriors", observed)
+    monkeypatch.setattr("asbc.exact.reference.observed_posteriors", observed)
     return asked
 
 
@@ -105,6 +155,10 @@ def test_runs_are_scored_without_an_evaluation_and_only_once(runs, exact, tmp_pa
     assert table.loc["joint/seed0", "es"] == pytest.approx(scores["validation_es"])
     assert math.isnan(table.loc["npe/seed0", "es"])  # 20 steps of context and 50 of 61
     assert table["c2st"].between(0.4, 1).all()
+    drawn = run.simulator.prior.sample(30, stream(0, "draws")).expand(len(pairs), -1, -1)
+    loss = -run.posterior.log_prob(drawn, pairs.contexts(8)).mean(dim=1)
+    assert table.loc["joint/seed0", "target_validation"] == pytest.approx(float(loss.median()))
+    assert table["steps"].gt(0).all() and table["warmup_loss"].ge(table["loss"]).all()
     assert "npe" in text and "report.html" in text
     page = (tmp_path / "out" / "report.html").read_text()
     assert "posteriors of 1 of 4 drivers did not converge" in page
@@ -112,7 +166,7 @@ def test_runs_are_scored_without_an_evaluation_and_only_once(runs, exact, tmp_pa
     assert len(exact) == 3  # nothing was scored again,
     write(found[:1], tmp_path / "out", 5, tmp_path / "cache")
     assert exact[3:] == [5]  # but with other drivers,
-    assert len((tmp_path / "out" / "design.md").read_text().splitlines()) == 3
+    assert len((tmp_path / "out" / "design.md").read_text().splitlines()) == 3 + 1 + 1 + 2
     assert len(pd.read_csv(tmp_path / "out" / "design.csv")) == 4  # and nothing was forgotten
 
 
@@ -132,6 +186,7 @@ def test_folders_without_a_model_say_so(tmp_path):
 
 
 def test_ways_of_ones_own_come_last(scores):
-    mine = scores.assign(way=["mine", "joint", "joint"])
-    assert over_seeds(mine)["way"].tolist() == ["joint", "mine"]
-    assert way({"acquisition": {"name": "mine"}, "training": {"rounds": 3}}) == "mine"
+    mine = scores.replace({"way": {"targeted": "mine"}}).assign(budget=1)
+    assert over_seeds(mine)["way"].tolist() == ["npe", "joint", "stream", "mine"]
+    loop = {"rounds": 3, "symmetry": False}
+    assert way({"acquisition": {"name": "mine"}, "training": loop}) == "mine"

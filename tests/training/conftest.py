@@ -21,7 +21,9 @@ class Builder:
         simulator, estimator = build_model(cfg)
         splits = build_section(cfg.data).splits()
         space = design_space(cfg, simulator.prior, splits, acquisition.subset_size)
-        return estimator, SimulationDataModule(space, simulator, acquisition, settings)
+        transform = estimator.posterior.transform
+        data = SimulationDataModule(space, simulator, acquisition, settings, transform)
+        return estimator, data
 
     def fit(self, estimator, data, *callbacks) -> None:
         """Fit as a run does, silently and under given callbacks only."""

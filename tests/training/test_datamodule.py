@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from asbc.design.weights import importance_weights
+from asbc.errors import InputError
 
 
 def test_the_warm_up_is_prior_simulations_on_recorded_windows(build):
@@ -117,3 +118,57 @@ def test_the_state_restores_the_buffer(build):
     other.load_state_dict(data.state_dict())
     assert torch.equal(other.buffer.content.states, data.buffer.content.states)
     assert other.simulations == data.simulations
+
+
+def test_the_holdout_is_simulated_behind_leaders_of_the_validation_split(build):
+    """Its leaders, speed minus approach rate, are none of those that training knows."""
+    _, data = build()
+    data.setup()
+    states = data.holdout["states"]
+    leaders = (states[..., 1] - states[..., 2])[:, None]
+    apart = (leaders - data.space.bank.real.leader_speed).abs().amax(dim=2).amin(dim=1)
+    assert float(apart.min()) > 0.01
+    own = (leaders - data.space.holdout.real.leader_speed).abs().amax(dim=2).amin(dim=1)
+    assert float(own.max()) < 1e-4
+
+
+def test_the_symmetry_gives_other_simulations_in_every_epoch(build):
+    _, data = build("training.symmetry=true")
+    data.warm_up()
+    content, seen = data.buffer.content, []
+    for key in (1, 1, 2):
+        data.order_key = key
+        seen.append(data._training_data())
+    first, again, other = seen
+    assert torch.equal(first["states"], again["states"])
+    assert not torch.equal(first["states"], other["states"])
+    scale = first["theta"][:, 0] / content.theta[:, 0]
+    assert 1 / 1.1 <= float(scale.min()) < 1 < float(scale.max()) <= 1.1 + 1e-6
+    torch.testing.assert_close(first["states"], content.states * scale[:, None, None])
+    assert float(first["weight"].mean()) == pytest.approx(1)
+
+
+def test_the_symmetry_is_refused_or_left_where_it_is_not_exact(build):
+    with pytest.raises(InputError, match="training.symmetry=true: errors of measurement"):
+        build("training.symmetry=true", "robust=real")
+    _, data = build("training.symmetry=auto", "robust=real")
+    assert data.symmetry is None
+    _, data = build("training.symmetry=auto")
+    assert data.symmetry is not None
+
+
+def test_trajectories_are_described_once(build, monkeypatch):
+    """The Laplace transform's regressions are made when a trajectory is, not in every step."""
+    estimator, data = build("transform=laplace")
+    transform, rows = estimator.posterior.transform, []
+    describe = transform.describe
+    counted = lambda states, lengths: rows.append(len(states)) or describe(states, lengths)  # noqa: E731
+    monkeypatch.setattr(transform, "describe", counted)
+    data.transform = transform
+    data.setup()
+    data.warm_up()
+    for _ in range(3):
+        for batch in data.train_dataloader():
+            index = (data.buffer.content.theta == batch["theta"][0]).all(1).nonzero()[0, 0]
+            assert torch.equal(batch["columns"][0], data.buffer.content.columns[index])
+    assert sum(rows) == 30 + 96

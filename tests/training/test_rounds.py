@@ -12,7 +12,8 @@ import torch
 from asbc.errors import InputError
 from asbc.run import Run
 from asbc.training.callbacks import RoundProgress
-from asbc.training.loop import RoundCallback, RoundObserver
+from asbc.training.loop import RoundCallback, RoundObserver, one_cycle
+from asbc.training.stream import ContinuousCallback
 from asbc.utils.files import load_tensors
 
 
@@ -102,6 +103,95 @@ def test_a_round_starts_from_the_last_ones_best_epoch_with_a_fresh_optimiser(bui
     assert torch.equal(watch.starts[3], loop.weights[0])
     assert watch.moments[0] == watch.moments[3] == 0
     assert watch.moments[1] > 0 and watch.moments[4] > 0
+
+
+class Starts(pl.Callback):
+    """The weights that each epoch starts from, and its learning rates."""
+
+    def __init__(self):
+        self.starts, self.rates = [], []
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        self.starts.append(first_weight(pl_module))
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+
+def test_a_round_that_finds_nothing_better_declines(build, tmp_path):
+    """Its weights are those it started from, and so does the next round start from them."""
+    losses = [5.0, 6.0, 6.0] + [7.0, 8.0] + [4.0, 6.0, 6.0]
+    watch = Starts()
+    loop, _, _ = run(build, tmp_path, losses, *PATIENT, "training.rounds=2", callbacks=[watch])
+    assert [row["declined"] for row in loop.round_rows] == [0, 1, 0]
+    assert [row["loss"] for row in loop.round_rows] == [5.0, 5.0, 4.0]
+    assert [row["trained_loss"] for row in loop.round_rows] == [5.0, 7.0, 4.0]
+    assert torch.equal(watch.starts[5], loop.weights[0])
+    assert loop.best_round == 2
+
+
+def test_rounds_after_the_rule_has_stopped_are_for_the_record(build, tmp_path):
+    losses = [5.0, 4.0, 4.5, 4.5, 3.0]
+    overrides = ("training.max_epochs=1", "training.rounds=4", "training.min_rounds=2")
+    loop, estimator, _ = run(build, tmp_path, losses, *overrides, "training.go_on=true")
+    assert [row["round"] for row in loop.round_rows] == [0, 1, 2, 3, 4]
+    assert loop.round_rows[4]["loss"] == 3.0
+    assert (loop.best_round, loop.best_loss) == (1, 4.0)
+    assert torch.equal(first_weight(estimator), loop.weights[1])
+
+
+@pytest.mark.parametrize("steps", ["10", "[4,3,3]"])
+def test_gradient_steps_are_what_the_config_says_in_all(build, tmp_path, steps):
+    """96 to 112 simulations in batches of 32 are 3 or 4 steps an epoch."""
+    estimator, data = build("training.rounds=2", f"training.steps={steps}")
+    loop = RoundCallback(data.settings, data.space.seed, Run(tmp_path), schedule="one_cycle")
+    watch = Starts()
+    build.fit(estimator, data, loop, watch)
+    assert [row["steps"] for row in loop.round_rows] == [4, 3, 3]
+    assert loop.epoch_rows[-1]["step"] == len(watch.rates) == 10
+    # One cycle in each round: it starts low, and at a rate that its own length decides.
+    assert watch.rates[0] == watch.rates[4] == watch.rates[7] == pytest.approx(1e-3 / 25)
+    assert max(watch.rates) <= 1e-3
+
+
+def test_one_training_over_all_rounds_goes_on_from_its_last_step(build, tmp_path):
+    estimator, data = build("training.rounds=2", "training.max_epochs=2")
+    loop = ContinuousCallback(data.settings, data.space.seed, Run(tmp_path), "one_cycle")
+    watch, ends = Starts(), []
+
+    class Ends(pl.Callback):
+        def on_train_epoch_end(self, trainer, pl_module):
+            ends.append(len(trainer.optimizers[0].state))
+
+    build.fit(estimator, data, Ends(), loop, watch)
+    steps = [row["steps"] for row in loop.round_rows]
+    assert steps == [2 * 3, 2 * 4, 2 * 4]
+    expected = [1e-3 * one_cycle(step / sum(steps)) for step in range(sum(steps))]
+    assert watch.rates == pytest.approx(expected)
+    assert all(ends) and not any(row["declined"] for row in loop.round_rows)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["training.steps=2"], "training.steps=2; expected a whole number of at least 3"),
+        (["training.steps=[1,2]"], r"training.steps=\[1, 2\]; expected a number, or 3 of them"),
+        (
+            ["training.symmetry=maybe"],
+            "training.symmetry=maybe; expected one of true, false",
+        ),
+        (["training.go_on=2"], "training.go_on=2; expected one of true, false"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(build, overrides, message):
+    with pytest.raises(InputError, match=message):
+        build(*overrides)
+
+
+def test_one_cycle_needs_to_know_the_steps(build, tmp_path):
+    _, data = build()
+    with pytest.raises(InputError, match="loop.schedule=one_cycle needs to know"):
+        RoundCallback(data.settings, 0, Run(tmp_path), schedule="one_cycle")
 
 
 def test_what_a_round_observer_measures_is_in_the_table(build, tmp_path):

@@ -160,7 +160,7 @@ def target_scores(
     context_steps: int,
     cache: str | Path,
 ) -> dict[str, float]:
-    """`target_loss` and `target_loss_median` over the drivers of these pairs.
+    """`target_loss` and `target_loss_median` over the drivers of these pairs, and the prior's.
 
     A few drivers unlike all simulations dominate the mean.
 
@@ -173,9 +173,12 @@ def target_scores(
     """
     exact = observed_posteriors(simulator, pairs, context_steps, Path(cache))
     loss = target_loss(posterior, exact)
+    prior = -simulator.prior.log_prob(exact.draws).double().mean(dim=1)[exact.converged]
     return {
         "target_loss": float(loss.nanmean()),
         "target_loss_median": float(loss.nanmedian()),
+        "target_loss_of_prior": float(prior.mean()),
+        "target_drivers": int(exact.converged.sum()),
     }
 
 

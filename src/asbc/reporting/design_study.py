@@ -1,8 +1,10 @@
 """Does active design pay? Training runs of several budgets, scored against their simulations.
 
-Three scores of a run need no evaluation: the loss on the synthetic hold-out, the Energy Score on
-real validation pairs after the context (mean of s, v and a), and C2ST between its posterior and
-the exact one of simulated drivers (0.5: alike, 1: distinct). The last needs the extra `baselines`.
+Scores of a run that need no evaluation: the loss on the synthetic hold-out; the target loss,
+-log q at exact draws of the observed drivers of the test split (median and mean over drivers; the
+validation split's is beside it in design.csv, for choices); C2ST between its posterior and the
+exact one of simulated drivers (0.5: alike, 1: distinct); and the Energy Score on real validation
+pairs after the context (mean of s, v and a). Those of exact posteriors need the extra `baselines`.
 """
 
 import math
@@ -11,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from asbc.errors import InputError
 from asbc.evaluation.monitor import validation_scores
 from asbc.evaluation.protocol import EvaluationSettings
 from asbc.exact.diagnostics import require_extra
-from asbc.exact.reference import closeness, exact_of
+from asbc.exact.reference import closeness, exact_of, observed_posteriors, target_scores
 from asbc.reporting.figures.style import (
     COLOURS,
     DOUBLE,
@@ -32,17 +35,37 @@ from asbc.reporting.figures.style import (
 from asbc.reporting.html import Page, Picture, Section, write_page
 from asbc.reporting.text_tables import TextTable, number, publish
 from asbc.run import Run
+from asbc.simulator.prior import quantile_grid
+from asbc.utils.files import write_text
 from asbc.utils.progress import progress
 
 # Ways to spend simulations, in the order of legends; others come after them.
-WAYS = ("joint", "theta_only", "prior_only", "random", "npe", "stream")
-SCORES = {"loss": "hold-out loss", "es": "ES, validation pairs", "c2st": "C2ST to the exact"}
+WAYS = (
+    *("npe", "npe, symmetry", "targeted", "targeted, no selection", "targeted, no symmetry"),
+    *("joint", "theta_only", "prior_only", "random", "stream"),
+)
+SCORES = {
+    "loss": "hold-out loss",
+    "target": "target loss, median",
+    "target_mean": "target loss, mean",
+    "c2st": "C2ST to the exact",
+    "es": "ES, validation pairs",
+}
+SHOWN = ("loss", "target", "c2st")  # in the figure
 NOTES = (
     "Hold-out loss: negative log density of the parameters of simulated drivers.",
-    "ES: Energy Score on the validation pairs after the context, mean of s, v and a.",
+    "Target loss: the same at exact posterior draws of the observed test drivers.",
     "C2ST: how well a classifier tells the posterior from the exact one; 0.5 alike, 1 distinct.",
+    "ES: Energy Score on the validation pairs after the context, mean of s, v and a.",
+    "prior: what the prior itself scores, which a network that learned nothing has.",
 )
-CAPTION = "Scores against the number of simulations, mean and standard deviation over seeds."
+CAPTION = (
+    "Scores against the number of simulations, mean and standard deviation over seeds. "
+    "Dotted: the prior's own."
+)
+# Share of its simulations with which targeted has to reach the loss of npe.
+PROMISED = 2 / 3
+PRIOR = "prior"
 
 
 def write_design_study(
@@ -58,19 +81,20 @@ def write_design_study(
         pages: Markdown pages whose block `design` takes the table.
     """
     table = score_runs(runs, folder / "design.csv", drivers, exact)
-    summary = over_seeds(table)
-    text = design_table(summary)
-    (folder / "design.md").write_text(text.to_markdown() + "\n")
+    summary, floor = over_seeds(table), floors(runs, exact)
+    text, saved = design_table(summary, floor), savings_table(table)
+    both = f"{text.to_markdown()}\n\n{saved.to_markdown()}"
+    write_text(folder / "design.md", both + "\n")
     for markdown in pages:
-        publish(markdown, {"design": text.to_markdown()})
-    picture = Picture(save_figure(design_figure(summary), folder, "design"), CAPTION)
-    facts = {"runs": str(len(runs)), "drivers with exact posteriors": str(drivers)}
-    sections = [Section("Scores", NOTES, [text], [picture])]
+        publish(markdown, {"design": both})
+    picture = Picture(save_figure(design_figure(summary, floor), folder, "design"), CAPTION)
+    facts = {"runs": str(len(runs)), "simulated drivers with exact posteriors": str(drivers)}
+    sections = [Section("Scores", NOTES, [text, saved], [picture])]
     unsure = int(table["unsure"].max())
     warning = f"The exact posteriors of {unsure} of {drivers} drivers did not converge."
     page = Page("Does active design pay?", facts, [warning] * bool(unsure), sections)
     write_page(page, folder / "report.html")
-    return [text.to_plain(), f"report: {folder / 'report.html'}"]
+    return [text.to_plain(), saved.to_plain(), f"report: {folder / 'report.html'}"]
 
 
 def score_runs(runs: Sequence[Run], path: Path, drivers: int, exact: Path) -> pd.DataFrame:
@@ -92,21 +116,52 @@ def score_runs(runs: Sequence[Run], path: Path, drivers: int, exact: Path) -> pd
 
 
 def score_run(run: Run, drivers: int, exact: Path) -> dict[str, Any]:
-    """One row: how the run spent its simulations, how many, and its three scores."""
+    """One row: how the run spent its simulations, how many, and its scores."""
     rounds: Any = pd.read_csv(run.rounds).set_index("round")
     reference = exact_of(run, drivers, exact)
     table = closeness(run.posterior, reference, run.simulator.parameter_names)
+    splits, steps = run.source().splits(), run.config["data"]["context_steps"]
+    target = {
+        split: target_scores(run.posterior, run.simulator, pairs, steps, exact)
+        for split, pairs in {"validation": splits.validation, "test": splits.test}.items()
+    }
     return {
         "run": f"{run.path.parent.name}/{run.path.name}",
+        "residual": run.config["residual"]["name"],
         "way": way(run.config),
         "budget": budget(run.config),
         "seed": run.seed,
         "simulations": int(rounds["simulations"].iloc[-1]),
+        "steps": int(rounds["steps"].sum()),
+        "warmup_loss": float(rounds["loss"].iloc[0]),
         "loss": float(rounds.loc[run.selected_round, "loss"]),
+        "target": target["test"]["target_loss_median"],
+        "target_mean": target["test"]["target_loss"],
+        "target_validation": target["validation"]["target_loss_median"],
         "es": _validation_es(run),
         "c2st": float(table["c2st"].mean()),
         "unsure": int((~reference.converged).sum()),
     }
+
+
+def floors(runs: Sequence[Run], exact: Path) -> pd.DataFrame:
+    """What the prior scores, a row per residual: its entropy, and -log p at the exact draws."""
+    rows = {}
+    for run in runs:
+        residual = run.config["residual"]["name"]
+        if residual in rows:
+            continue
+        prior, steps = run.simulator.prior, run.config["data"]["context_steps"]
+        pairs = run.source().splits().test
+        observed = observed_posteriors(run.simulator, pairs, steps, exact)
+        target = -prior.log_prob(observed.draws).double().mean(dim=1)[observed.converged]
+        rows[residual] = {
+            # The marginals are independent, and the grid has equally likely values of each.
+            "loss": -float(prior.log_prob(quantile_grid(prior)).double().mean()),
+            "target": float(target.median()),
+            "target_mean": float(target.mean()),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def _validation_es(run: Run) -> float:
@@ -122,7 +177,13 @@ def _validation_es(run: Run) -> float:
 
 def way(config: Mapping[str, Any]) -> str:
     """How a run spends its simulations: its acquisition, or npe where it has no active round."""
-    return "npe" if config["training"]["rounds"] == 0 else config["acquisition"]["name"]
+    acquisition, loop = config["acquisition"], config["training"]
+    name = "npe" if loop["rounds"] == 0 else acquisition["name"]
+    if name == "targeted":
+        plain = acquisition["uniform_share"] == 1
+        name += ", no selection" if plain else ""
+        return name if loop["symmetry"] else f"{name}, no symmetry"
+    return f"{name}, symmetry" if loop["symmetry"] else name
 
 
 def budget(config: Mapping[str, Any]) -> int:
@@ -140,67 +201,119 @@ def budget(config: Mapping[str, Any]) -> int:
 
 
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
-    """Means and standard deviations by way and budget, in the order of their simulations."""
-    grouped = table.groupby(["way", "budget"])
-    result = grouped[["simulations", *SCORES]].mean()
+    """Means and standard deviations by residual, way and budget, by their simulations."""
+    grouped = table.groupby(["residual", "way", "budget"])
+    result = grouped[["simulations", "steps", *SCORES]].mean()
     for name in SCORES:
         result[f"{name}_std"] = grouped[name].std()
     result["seeds"] = grouped.size()
     result = result.reset_index()
     ways = dict.fromkeys([*WAYS, *sorted(set(result["way"]))])
     result["way"] = pd.Categorical(result["way"], list(ways), ordered=True)
-    return result.sort_values(["simulations", "way"])
+    return result.sort_values(["residual", "budget", "way"])
 
 
-def design_table(summary: pd.DataFrame) -> TextTable:
-    """A row per way and budget: simulations spent, seeds, and mean scores with their spread."""
+def design_table(summary: pd.DataFrame, floor: pd.DataFrame) -> TextTable:
+    """A row per residual, way and budget: what was spent, and mean scores with their spread."""
+    rows, rules = [], []
+    for residual, own in summary.groupby("residual", sort=False):
+        if rows:
+            rules.append(len(rows))
+        known = floor.loc[residual] if residual in floor.index else {}
+        cells = [str(residual), PRIOR, "0", "–", "–"]
+        rows.append([*cells, *(number(known[s]) if s in known else "–" for s in SCORES)])
+        for _, row in own.iterrows():
+            cells = [str(residual), str(row["way"]), f"{row['simulations']:,.0f}"]
+            cells += [f"{row['steps']:,.0f}", str(row["seeds"])]
+            cells += [_with_spread(row[name], row[f"{name}_std"]) for name in SCORES]
+            rows.append(cells)
+    header = ["residual", "way", "simulations", "steps", "seeds", *SCORES.values()]
+    return TextTable(header, rows, rules=tuple(rules))
+
+
+def savings_table(table: pd.DataFrame) -> TextTable:
+    """Whether targeted design reaches npe's target loss with two thirds of its simulations."""
     rows = []
-    for _, row in summary.iterrows():
-        cells = [str(row["way"]), f"{row['simulations']:,.0f}", str(row["seeds"])]
-        for name in SCORES:
-            spread = row[f"{name}_std"]
-            cells.append(number(row[name]) + ("" if pd.isna(spread) else f" ± {spread:.2g}"))
-        rows.append(cells)
-    return TextTable(["way", "simulations", "seeds", *SCORES.values()], rows)
+    for (residual, spent), npe in table[table["way"] == "npe"].groupby(["residual", "budget"]):
+        fewer = table["budget"].between(0.95 * PROMISED * spent, PROMISED * spent)
+        own = table[fewer & (table["residual"] == residual) & (table["way"] == "targeted")]
+        if own.empty:
+            continue
+        gain = npe["target"].mean() - own["target"].mean()
+        spread = math.hypot(npe["target"].std(), own["target"].std())
+        told = "yes" if gain > spread else "no" if gain < -spread else "within the spread"
+        held = own["loss"].mean() - npe["loss"].mean()
+        rows.append(
+            [
+                str(residual),
+                f"{spent:,.0f}",
+                _with_spread(npe["target"].mean(), npe["target"].std()),
+                f"{own['budget'].iloc[0]:,.0f}",
+                _with_spread(own["target"].mean(), own["target"].std()),
+                told,
+                f"{held:+.2f}",
+            ]
+        )
+    header = ["residual", "npe", "its target loss", "targeted", "its target loss"]
+    return TextTable([*header, "better?", "hold-out loss, against npe"], rows)
 
 
-def design_figure(summary: pd.DataFrame) -> Figure:
-    """The three scores against the number of simulations, a line for each way."""
+def _with_spread(mean: float, spread: float) -> str:
+    return number(mean) + ("" if pd.isna(spread) else f" ± {spread:.2g}")
+
+
+def design_figure(summary: pd.DataFrame, floor: pd.DataFrame) -> Figure:
+    """Scores against the number of simulations: a row per residual, a line for each way."""
     ways = list(summary["way"].cat.categories)
+    residuals = list(summary["residual"].unique())
     with style():
-        figure = new_figure(DOUBLE, 2.8)
-        axes = figure.subplots(1, len(SCORES))
-        for ax, (name, title) in zip(axes, SCORES.items(), strict=True):
-            for i, way in enumerate(ways):  # each looks the same in all figures
-                own = summary[summary["way"] == way]
-                if own.empty:
-                    continue
-                ax.errorbar(
-                    own["simulations"],
-                    own[name],
-                    yerr=own[f"{name}_std"].fillna(0.0),
-                    color=cycle(COLOURS, i),
-                    linestyle=cycle(LINES, i),
-                    marker=cycle(MARKERS, i),
-                    ms=4,
-                    capsize=2,
-                    label=way,
-                )
-            ax.set_xscale("log")
-            ax.set_xlabel("simulations")
-            ax.set_ylabel(title)
-        legend_below(figure, *axes[0].get_legend_handles_labels())
+        figure = new_figure(DOUBLE, 2.6 * len(residuals))
+        grid = figure.subplots(len(residuals), len(SHOWN), squeeze=False)
+        for axes, residual in zip(grid, residuals, strict=True):
+            own = summary[summary["residual"] == residual]
+            for ax, name in zip(axes, SHOWN, strict=True):
+                _draw_ways(ax, own, name, ways)
+                if residual in floor.index and name in floor:
+                    ax.axhline(floor.loc[residual, name], color="0.4", linestyle=":", lw=1)
+                ax.set_xscale("log")
+                ax.set_xlabel("simulations")
+                ax.set_ylabel(f"{SCORES[name]} ({residual})")
+        handles = {
+            label: handle
+            for ax in grid.flat
+            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+        }
+        legend_below(figure, list(handles.values()), list(handles))
     return figure
+
+
+def _draw_ways(ax: Axes, summary: pd.DataFrame, name: str, ways: Sequence[str]) -> None:
+    for i, one in enumerate(ways):  # each looks the same in all figures
+        own = summary[summary["way"] == one]
+        if own.empty:
+            continue
+        ax.errorbar(
+            own["simulations"],
+            own[name],
+            yerr=own[f"{name}_std"].fillna(0.0),
+            color=cycle(COLOURS, i),
+            linestyle=cycle(LINES, i),
+            marker=cycle(MARKERS, i),
+            ms=4,
+            capsize=2,
+            label=one,
+        )
 
 
 def _require_each_once(runs: Sequence[Run]) -> None:
     """Raise if two runs are alike but for what a mean over seeds would hide."""
-    seen: dict[tuple[str, int, int], Run] = {}
+    seen: dict[tuple[str, str, int, int], Run] = {}
     for run in runs:
-        key = (way(run.config), budget(run.config), run.seed)
+        residual = run.config["residual"]["name"]
+        key = (residual, way(run.config), budget(run.config), run.seed)
         if key in seen:
             raise InputError(
-                f"{run.shown} and {seen[key].shown} spend {key[1]} simulations in the same way "
-                f"({key[0]}) with the same seed ({key[2]}); leave one out of runs="
+                f"{run.shown} and {seen[key].shown} spend {key[2]} simulations in the same way "
+                f"({key[1]}) with the same seed ({key[3]}); leave one out of runs="
             )
         seen[key] = run

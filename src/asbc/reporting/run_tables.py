@@ -150,10 +150,17 @@ def posterior_tables(metrics: Mapping[str, Any]) -> list[TextTable]:
 def driver_table(metrics: Mapping[str, Any]) -> TextTable:
     """What is known about the posteriors of the evaluated drivers."""
     posterior, novelty = metrics["posterior"], metrics.get("novelty", {})
+    target = metrics.get("target_loss", {})
+    known = {
+        "target_loss": "target loss: -log q at exact posterior draws, mean",
+        "target_loss_median": "the same, median over drivers",
+        "target_loss_of_prior": "the same of the prior, mean",
+    }
     learned = posterior.get("contraction", {})
     rows = [
         ["draws outside the prior's range, redrawn", _percent(posterior.get("leak_rate"))],
         ["drivers unlike the training simulations", _percent(novelty.get("share_flagged"))],
+        *([title, number(target[name])] for name, title in known.items() if name in target),
         *([f"median contraction of {name}", number(value)] for name, value in learned.items()),
     ]
     return TextTable((f"{metrics['data']['n_pairs']} evaluated drivers", ""), rows)
