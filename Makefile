@@ -39,10 +39,12 @@ design: $(VENV)/.dev  ## does active design pay? Budgets and ways to spend them 
 	$(BIN)/asbc study study=design output=$(DESIGN) \
 		"overrides=['data=pairs','data.path=$(abspath $(DATA))']"
 
-benchmarks: $(VENV)/.dev  ## what the parts cost, each against a peer: docs/benchmarks.md; RUN=FOLDER for refinement
+benchmarks: $(VENV)/.dev  ## what the parts cost, each against a peer: docs/benchmarks.md; RUN=FOLDER and DATA=FILE.parquet for those that use a run and drivers
 	for name in simulator sumo encoder sampler evaluation calibration; do \
 		$(BIN)/python benchmarks/bench_$$name.py --publish || exit 1; \
 	done
+	$(BIN)/python benchmarks/bench_scale.py --publish $(if $(RUN),--run $(RUN)) $(if $(DATA),--pairs $(DATA))
+	$(BIN)/python benchmarks/bench_readers.py --publish $(if $(DATA),--pairs $(DATA))
 	$(BIN)/python benchmarks/bench_refinement.py --publish $(if $(RUN),--run $(RUN))
 	@if $(BIN)/python -c "import sbi" 2>/dev/null; then \
 		$(BIN)/python benchmarks/bench_sbi.py --publish && \

@@ -105,7 +105,7 @@ SMALL = {
 # What the pages leave to the reader; recordings that cannot be shipped are in tests/data.
 BEYOND = (
     *("data=highd", "data=ngsim", "OTHER_RUN", "population=RUN", "...", "scenario=sumo"),
-    *("YOUR_CONF", "|"),
+    *("YOUR_CONF", "|", "engine=ray"),
 )
 
 
