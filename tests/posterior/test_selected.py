@@ -1,8 +1,8 @@
 """A posterior learned from selected pairs: with weights it is the exact one, without it is not.
 
 log theta ~ N(0, 1) is seen four times with noise of 0.7, so its posterior is normal with a
-variance of 1 / (1 + 4 / 0.49) = 0.109. Pairs are selected by exp(2 log theta), which without weights moves
-the posterior's mean by up to half of its standard deviation.
+variance of 1 / (1 + 4 / 0.49) = 0.109. Pairs are selected by exp(2 log theta), which without
+weights moves the posterior's mean by up to half of its standard deviation.
 """
 
 from functools import partial

@@ -206,7 +206,7 @@ def save_run(tmp_path) -> Callable[..., Path]:
         ).to_dict()
         write_evaluation(result, run / "evaluation")
         if acquisition:
-            rounds = {"round": [0, 1, 2, 3], "loss": [4.0, 3.0, 2.5, 2.6]}
+            rounds = {"round": [0, 1, 2, 3], "trained_loss": [4.0, 3.0, 2.5, 2.6]}
             pd.DataFrame(rounds).to_csv(run / "rounds.csv", index=False)
         return run
 

@@ -14,13 +14,14 @@ from asbc.exact.reference import ExactPosteriors, ObservedPosteriors
 from asbc.reporting import design_study
 from asbc.reporting.collect import find_trained
 from asbc.reporting.design_study import (
-    design_figure,
+    SCORES,
     design_table,
     over_seeds,
     savings_table,
     way,
 )
 from asbc.reporting.design_study import write_design_study as write
+from asbc.reporting.figures.design import design_figure
 from asbc.run import Run
 from asbc.simulator.robust import simulate_drivers
 from asbc.utils.random import stream
@@ -63,7 +64,7 @@ def test_table_and_figure_show_every_row(scores, floor, tmp_path):
     assert f"| matern | joint | 1,100 | 100 | 2 | {joint}" in text
     assert "| matern | stream | 100,000 | 100 | 1 | 3.00 | 2.00 | 3.00 | 0.700 | 4.00 |" in text
     assert "| matern | prior | 0 | – | – | 9.10 | 8.90 | 9.40 | – | – |" in text
-    design_figure(summary, floor).savefig(tmp_path / "design.png")
+    design_figure(summary, floor, SCORES).savefig(tmp_path / "design.png")
     assert (tmp_path / "design.png").stat().st_size > 10_000
 
 

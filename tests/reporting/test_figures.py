@@ -88,7 +88,7 @@ def test_sweep_lines_pass_through_means_of_the_three_variables() -> None:
 
 def test_convergence_marks_the_selected_round() -> None:
     rounds = pd.DataFrame(
-        {"round": [0, 1, 2], "loss": [3.0, 2.0, 2.5], "validation_es": [3, 2, 1]}
+        {"round": [0, 1, 2], "trained_loss": [3.0, 2.0, 2.5], "validation_es": [3, 2, 1]}
     )
     figure = convergence({"run": Rounds(rounds, 1)})
     assert len(figure.axes) == 2  # no validation RMSE was recorded

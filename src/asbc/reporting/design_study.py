@@ -13,29 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from asbc.errors import InputError
 from asbc.evaluation.monitor import validation_scores
 from asbc.evaluation.protocol import EvaluationSettings
+from asbc.evaluation.scores import named
 from asbc.exact.diagnostics import require_extra
 from asbc.exact.reference import closeness, exact_of, observed_posteriors, target_scores
-from asbc.reporting.figures.style import (
-    COLOURS,
-    DOUBLE,
-    LINES,
-    MARKERS,
-    cycle,
-    legend_below,
-    new_figure,
-    save_figure,
-    style,
-)
+from asbc.reporting.figures.comparison import ablation_bars
+from asbc.reporting.figures.convergence import Rounds, convergence
+from asbc.reporting.figures.design import design_figure
+from asbc.reporting.figures.style import save_figure
 from asbc.reporting.html import Page, Picture, Section, write_page
 from asbc.reporting.text_tables import TextTable, number, publish
 from asbc.run import Run
 from asbc.simulator.prior import quantile_grid
+from asbc.training.loop import selected_by_rule
 from asbc.utils.files import write_text
 from asbc.utils.progress import progress
 
@@ -51,7 +45,6 @@ SCORES = {
     "c2st": "C2ST to the exact",
     "es": "ES, validation pairs",
 }
-SHOWN = ("loss", "target", "c2st")  # in the figure
 NOTES = (
     "Hold-out loss: negative log density of the parameters of simulated drivers.",
     "Target loss: the same at exact posterior draws of the observed test drivers.",
@@ -62,6 +55,18 @@ NOTES = (
 CAPTION = (
     "Scores against the number of simulations, mean and standard deviation over seeds. "
     "Dotted: the prior's own."
+)
+# The paper's own rows, its full method first.
+PAPER_WAYS = ("joint", "prior_only", "theta_only")
+FIG5 = (
+    "The paper's Fig. 5: the joint loop, round by round, first seed. Dashed: the round that the "
+    "paper's stopping rule selects. Not as in the paper: its data are not these, a round that "
+    "finds nothing better declines, the hold-out has leaders of its own, and all rounds are run."
+)
+FIG6 = (
+    "The paper's Fig. 6: Energy Scores of the full method and its ablations, mean and standard "
+    "deviation over seeds. Not as in the paper: validation pairs after the context, a network for "
+    "this study, and as many gradient steps for each."
 )
 # Share of its simulations with which targeted has to reach the loss of npe.
 PROMISED = 2 / 3
@@ -87,9 +92,12 @@ def write_design_study(
     write_text(folder / "design.md", both + "\n")
     for markdown in pages:
         publish(markdown, {"design": both})
-    picture = Picture(save_figure(design_figure(summary, floor), folder, "design"), CAPTION)
+    figure = design_figure(summary, floor, SCORES)
+    pictures = [Picture(save_figure(figure, folder, "design"), CAPTION)]
+    for name, figure, caption in paper_figures(runs, table):
+        pictures.append(Picture(save_figure(figure, folder, name), caption))
     facts = {"runs": str(len(runs)), "simulated drivers with exact posteriors": str(drivers)}
-    sections = [Section("Scores", NOTES, [text, saved], [picture])]
+    sections = [Section("Scores", NOTES, [text, saved], pictures)]
     unsure = int(table["unsure"].max())
     warning = f"The exact posteriors of {unsure} of {drivers} drivers did not converge."
     page = Page("Does active design pay?", facts, [warning] * bool(unsure), sections)
@@ -138,7 +146,7 @@ def score_run(run: Run, drivers: int, exact: Path) -> dict[str, Any]:
         "target": target["test"]["target_loss_median"],
         "target_mean": target["test"]["target_loss"],
         "target_validation": target["validation"]["target_loss_median"],
-        "es": _validation_es(run),
+        **_validation_es(run),
         "c2st": float(table["c2st"].mean()),
         "unsure": int((~reference.converged).sum()),
     }
@@ -164,15 +172,40 @@ def floors(runs: Sequence[Run], exact: Path) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _validation_es(run: Run) -> float:
-    """Energy Score on all validation pairs after the context; NaN if none is long enough."""
+def _validation_es(run: Run) -> dict[str, float]:
+    """Energy Scores on all validation pairs after the context; NaN if none is long enough."""
     pairs, steps = run.source().splits().validation, run.config["data"]["context_steps"]
+    names = ("es", *named("es").columns)
     if not bool((pairs.lengths > steps + EvaluationSettings().horizon).any()):
-        return math.nan
+        return dict.fromkeys(names, math.nan)
     scores = validation_scores(
         run.posterior, run.simulator, pairs, steps, len(pairs), first_start=steps
     )
-    return scores["validation_es"]
+    return {name: scores[f"validation_{name}"] for name in names}
+
+
+def paper_figures(runs: Sequence[Run], table: pd.DataFrame) -> list[tuple[str, Figure, str]]:
+    """Name, picture and caption of the paper's Fig. 5 and 6, from the largest budgets' runs."""
+    largest = table["budget"].max()
+    of_paper = [*PAPER_WAYS, "random"]
+    place = {(row.residual, row.way, row.seed): i for i, row in enumerate(table.itertuples())}
+    rounds, panels = {}, {}
+    for residual, own in table[table["budget"] == largest].groupby("residual"):
+        joint = place.get((residual, "joint", own["seed"].min()))
+        if joint is not None:
+            history = pd.read_csv(runs[joint].rounds)
+            rounds[f"joint, {residual}"] = Rounds(
+                history, selected_by_rule(history["loss"].tolist())
+            )
+        variants = {one: own[own["way"] == one] for one in of_paper if (own["way"] == one).any()}
+        if len(variants) > 1:
+            panels[str(residual)] = variants
+    figures = []
+    if rounds:
+        figures.append(("fig5_convergence", convergence(rounds), FIG5))
+    if panels:
+        figures.append(("fig6_ablation", ablation_bars(panels), FIG6))
+    return figures
 
 
 def way(config: Mapping[str, Any]) -> str:
@@ -215,11 +248,14 @@ def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
 
 def design_table(summary: pd.DataFrame, floor: pd.DataFrame) -> TextTable:
     """A row per residual, way and budget: what was spent, and mean scores with their spread."""
-    rows, rules = [], []
+    rows: list[list[str]] = []
+    rules: list[int] = []
     for residual, own in summary.groupby("residual", sort=False):
         if rows:
             rules.append(len(rows))
-        known = floor.loc[residual] if residual in floor.index else {}
+        known: dict[str, float] = {}
+        if residual in floor.index:
+            known = floor.loc[[residual]].iloc[0].to_dict()
         cells = [str(residual), PRIOR, "0", "–", "–"]
         rows.append([*cells, *(number(known[s]) if s in known else "–" for s in SCORES)])
         for _, row in own.iterrows():
@@ -234,7 +270,8 @@ def design_table(summary: pd.DataFrame, floor: pd.DataFrame) -> TextTable:
 def savings_table(table: pd.DataFrame) -> TextTable:
     """Whether targeted design reaches npe's target loss with two thirds of its simulations."""
     rows = []
-    for (residual, spent), npe in table[table["way"] == "npe"].groupby(["residual", "budget"]):
+    groups: Any = table[table["way"] == "npe"].groupby(["residual", "budget"])
+    for (residual, spent), npe in groups:
         fewer = table["budget"].between(0.95 * PROMISED * spent, PROMISED * spent)
         own = table[fewer & (table["residual"] == residual) & (table["way"] == "targeted")]
         if own.empty:
@@ -260,49 +297,6 @@ def savings_table(table: pd.DataFrame) -> TextTable:
 
 def _with_spread(mean: float, spread: float) -> str:
     return number(mean) + ("" if pd.isna(spread) else f" ± {spread:.2g}")
-
-
-def design_figure(summary: pd.DataFrame, floor: pd.DataFrame) -> Figure:
-    """Scores against the number of simulations: a row per residual, a line for each way."""
-    ways = list(summary["way"].cat.categories)
-    residuals = list(summary["residual"].unique())
-    with style():
-        figure = new_figure(DOUBLE, 2.6 * len(residuals))
-        grid = figure.subplots(len(residuals), len(SHOWN), squeeze=False)
-        for axes, residual in zip(grid, residuals, strict=True):
-            own = summary[summary["residual"] == residual]
-            for ax, name in zip(axes, SHOWN, strict=True):
-                _draw_ways(ax, own, name, ways)
-                if residual in floor.index and name in floor:
-                    ax.axhline(floor.loc[residual, name], color="0.4", linestyle=":", lw=1)
-                ax.set_xscale("log")
-                ax.set_xlabel("simulations")
-                ax.set_ylabel(f"{SCORES[name]} ({residual})")
-        handles = {
-            label: handle
-            for ax in grid.flat
-            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
-        }
-        legend_below(figure, list(handles.values()), list(handles))
-    return figure
-
-
-def _draw_ways(ax: Axes, summary: pd.DataFrame, name: str, ways: Sequence[str]) -> None:
-    for i, one in enumerate(ways):  # each looks the same in all figures
-        own = summary[summary["way"] == one]
-        if own.empty:
-            continue
-        ax.errorbar(
-            own["simulations"],
-            own[name],
-            yerr=own[f"{name}_std"].fillna(0.0),
-            color=cycle(COLOURS, i),
-            linestyle=cycle(LINES, i),
-            marker=cycle(MARKERS, i),
-            ms=4,
-            capsize=2,
-            label=one,
-        )
 
 
 def _require_each_once(runs: Sequence[Run]) -> None:

@@ -79,6 +79,23 @@ class Patience:
         return asdict(self)
 
 
+def selected_by_rule(
+    losses: Sequence[float], patience: int = 1, min_delta: float = 1e-3, min_rounds: int = 3
+) -> int:
+    """The round that the stopping rule selects, of the losses of all rounds.
+
+    Example:
+        >>> selected_by_rule([5.0, 4.0, 4.5, 4.5, 3.0])
+        1
+    """
+    rule = Patience(patience, min_delta)
+    for round, loss in enumerate(losses):
+        rule.update(loss)
+        if round >= min_rounds and rule.exhausted:
+            break
+    return rule.best_index
+
+
 @runtime_checkable
 class RoundObserver(Protocol):
     """A callback that measures the posterior whenever a round is closed."""

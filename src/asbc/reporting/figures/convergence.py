@@ -19,9 +19,11 @@ from asbc.reporting.figures.style import (
     style,
 )
 
-# Column of rounds.csv -> what it is; scores need the validation monitor.
+# Column of rounds.csv -> what it is; the target loss needs callbacks=target, scores the monitor.
+# The loss is the best of a round's own epochs, also where the round declined it.
 PANELS = {
-    "loss": "hold-out loss",
+    "trained_loss": "hold-out loss",
+    "target_loss_median": "target loss, median",
     **{
         f"validation_{score.name}": f"{score.title}, mean of $s, v, a$"
         for score in SCORES
