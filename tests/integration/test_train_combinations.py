@@ -6,6 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
+from asbc.errors import InputError
+
 CHOICES = (
     ("gaussian", "matern"),
     ("joint", "theta_only", "prior_only", "random"),
@@ -50,3 +52,36 @@ def test_coordinates_by_trajectory_train_with_joint_acquisition(
     assert rounds["loss"].min() == pytest.approx(loss)
     # Nothing leaves the support, but a flow that has learned nothing yet overflows at its edge.
     assert rounds["leak_rate"].iloc[1] < 1
+
+
+TARGETED = ("acquisition=targeted", "acquisition.surrogate_pairs=64", "acquisition.subset_size=3")
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        ("residual=gaussian",),
+        ("residual=matern", "transform=laplace"),
+        ("model=fvd", "residual=matern"),
+        ("robust=real", "transform=bounded"),
+    ],
+)
+def test_targeted_design_keeps_everything_and_weighs_it(choices, tiny, train_here, tmp_path):
+    known = [t for t in tiny if not t.startswith("acquisition")]
+    sizes = ["training.warmup_simulations=96", "training.buffer_capacity=160"]
+    train_here([*known, *TARGETED, *choices, *sizes], tmp_path)
+    rounds = pd.read_csv(tmp_path / "rounds.csv")
+    assert rounds["kept"].tolist() == [96, 128, 160]
+    assert rounds["steps"].tolist() == [2 * 3, 2 * 4, 2 * 5]  # two passes over what is kept
+    assert (rounds["largest_weight"] < 160 / 96 * 2 * 2).all()
+    assert (rounds["effective_sample_size"] > 0.3 * rounds["kept"]).all()
+    saved = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    data = saved["SimulationDataModule"]
+    assert sorted(data["proposals"]) == [0, 1, 2] and len(data["weight"]) == 160
+    # With the symmetry, and only then, columns of the transform are made anew in every epoch.
+    assert data["buffer"]["columns"].shape == (160, 0)
+
+
+def test_a_law_without_symmetry_is_refused_only_if_it_is_asked_for(tiny, train_here, tmp_path):
+    with pytest.raises(InputError, match="training.symmetry=true: errors of measurement"):
+        train_here([*tiny, "robust=real", "training.symmetry=true"], tmp_path)

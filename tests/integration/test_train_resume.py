@@ -140,6 +140,24 @@ def test_a_killed_stream_goes_on_as_if_nothing_had_happened(run_command, tiny_st
     assert_same_run(run, whole)
 
 
+@pytest.mark.parametrize("transform", ["bounded", "laplace"])
+def test_a_killed_targeted_run_goes_on_as_if_nothing_had_happened(
+    transform, run_command, tiny, tmp_path
+):
+    from asbc.posterior.estimator import PosteriorEstimator
+
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    sizes = ["acquisition=targeted", "acquisition.surrogate_pairs=64", "training.steps=20"]
+    arguments = [*tiny, *sizes, "training.buffer_capacity=160", f"transform={transform}"]
+    arguments.append(f"training.symmetry={'auto' if transform == 'bounded' else 'false'}")
+    assert run_command("train", [*arguments, f"hydra.run.dir={whole}"]) == 0
+    # 7 steps a round and 3 to 5 batches an epoch: in an epoch that the round cuts short
+    late = kill_on_call(PosteriorEstimator, "training_step", 13)
+    assert run_command("train", [*arguments, f"hydra.run.dir={run}"], late) == -signal.SIGKILL
+    assert run_command("train", [f"ckpt_path={run}/checkpoints/last.ckpt"]) == 0
+    assert_same_run(run, whole)
+
+
 def test_resuming_a_finished_run_changes_nothing(run_command, tiny, tmp_path):
     run = tmp_path / "run"
     assert run_command("train", [*tiny, f"hydra.run.dir={run}"]) == 0

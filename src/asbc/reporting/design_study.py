@@ -253,7 +253,7 @@ def design_table(summary: pd.DataFrame, floor: pd.DataFrame) -> TextTable:
     for residual, own in summary.groupby("residual", sort=False):
         if rows:
             rules.append(len(rows))
-        known: dict[str, float] = {}
+        known: Any = {}
         if residual in floor.index:
             known = floor.loc[[residual]].iloc[0].to_dict()
         cells = [str(residual), PRIOR, "0", "–", "–"]

@@ -183,7 +183,7 @@ class RoundCallback(pl.Callback):
             content = data.buffer.content
             estimator.posterior.set_scaling(content.theta, content.states)
             self.round_weights = copy_weights(estimator)
-        data.batches_left = self._steps_left(trainer)
+        data.batches_left = self._steps_left()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -203,10 +203,12 @@ class RoundCallback(pl.Callback):
         """Gradient steps of a round; None where its losses decide."""
         return self.settings.round_steps(round)
 
-    def _steps_left(self, trainer: pl.Trainer) -> int | None:
+    def _steps_left(self) -> int | None:
         """Gradient steps until this round is over; None where its losses decide."""
         steps = self._round_steps(self.round)
-        return None if steps is None else self.round_start + steps - trainer.global_step
+        # Of the last epoch's end: when a fit begins, the trainer does not know yet.
+        done = int(self.epoch_rows[-1]["step"]) if self.epoch_rows else 0
+        return None if steps is None else self.round_start + steps - done
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Key this epoch's dropout and batch order."""
@@ -237,13 +239,13 @@ class RoundCallback(pl.Callback):
         diverged = not math.isfinite(loss)
         if diverged:
             log.warning("round %d: hold-out loss is %s; the round ends here", self.round, loss)
-        if diverged or self._round_is_over(trainer):
+        if diverged or self._round_is_over():
             self._close_round(trainer)
-        data.batches_left = self._steps_left(trainer)
+        data.batches_left = self._steps_left()
         write_table(self.run.epochs, self.epoch_rows)
 
-    def _round_is_over(self, trainer: pl.Trainer) -> bool:
-        left = self._steps_left(trainer)
+    def _round_is_over(self) -> bool:
+        left = self._steps_left()
         if left is not None:
             return left <= 0
         return self.epochs_rule.exhausted or self.epoch >= self.settings.max_epochs
