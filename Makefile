@@ -36,8 +36,11 @@ comparison: $(VENV)/.dev  ## both ASBC variants and every baseline on the pairs 
 
 design: $(VENV)/.dev  ## does active design pay? Budgets and ways to spend them on DATA=FILE
 	@test -n "$(DATA)" || { echo "usage: make design DATA=FILE"; exit 2; }
-	$(BIN)/asbc study study=design output=$(DESIGN) \
-		"overrides=['data=pairs','data.path=$(abspath $(DATA))']"
+	for residual in gaussian matern; do \
+		$(BIN)/asbc study study=design output=$(DESIGN)/$$residual \
+			"overrides=['data=pairs','data.path=$(abspath $(DATA))','residual=$$residual']" || exit 1; \
+	done
+	$(BIN)/asbc report "runs=$(DESIGN)/*/*/seed*" design=true output=$(DESIGN)/report exact=$(DESIGN)/exact
 
 benchmarks: $(VENV)/.dev  ## what the parts cost, each against a peer: docs/benchmarks.md; RUN=FOLDER and DATA=FILE.parquet for those that use a run and drivers
 	for name in simulator sumo encoder sampler evaluation calibration; do \
