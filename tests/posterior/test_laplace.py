@@ -171,7 +171,9 @@ def test_the_density_is_one_density(simulators, roughened):
     rows = torch.stack([posterior.log_prob(draws[i].expand(3, -1), few) for i in range(2)], dim=1)
     torch.testing.assert_close(rows, grid[:, :2], rtol=1e-4, atol=1e-4)
     sampled = posterior.sample(few, 200, stream(0, "draws"))
-    assert simulator.prior.contains(sampled.theta).all() and not sampled.leak_rate.any()
+    # Nothing leaves the support; what an untrained flow sends to its very edge is drawn again.
+    assert simulator.prior.contains(sampled.theta).all() and float(sampled.leak_rate.max()) < 0.9
+    assert simulator.prior.within_tails(sampled.theta).all()
 
 
 def test_an_untrained_flow_is_close_to_the_approximation_and_far_from_the_prior(simulators):
