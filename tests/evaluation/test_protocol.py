@@ -126,6 +126,8 @@ def test_results_do_not_depend_on_chunks_or_other_pairs(
     whole = score_windows(simulator, theta, pairs, windows, chunk=1000)
     small = score_windows(simulator, theta, pairs, windows, chunk=3)
     pd.testing.assert_frame_equal(whole.table, small.table, rtol=1e-5, atol=1e-5)
+    single = score_windows(simulator, theta, pairs, windows, chunk=1)
+    pd.testing.assert_frame_equal(whole.table, single.table, rtol=1e-5, atol=1e-5)
     last = pairs.select([3])
     alone = score_windows(simulator, theta[3:], last, evaluation_windows(last, stride=25))
     expected = whole.table[whole.table["pair_id"] == "r/3"].reset_index(drop=True)

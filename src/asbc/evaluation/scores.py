@@ -143,7 +143,8 @@ def _sum_of_distances(samples: Tensor) -> Tensor:
 def sorted_by_step(samples: Tensor) -> Tensor:
     """The samples of each step in ascending order, (window, step, sample)."""
     # numpy sorts float32 with vector instructions, several times faster than torch on CPU.
-    by_step = np.ascontiguousarray(samples.transpose(1, 2).numpy())
+    # Always a copy: the samples of a single window may lie in memory in this order already.
+    by_step = np.array(samples.transpose(1, 2).numpy(), order="C")
     by_step.sort(axis=-1)
     return torch.from_numpy(by_step)
 
