@@ -154,20 +154,20 @@ class PriorNormal(Transform):
         self.prior = prior
 
     def forward(self, u: Tensor) -> Tensor:
-        return self.prior.from_normal(u)
+        return self.prior.to(u.device).from_normal(u)
 
     def inverse(self, theta: Tensor) -> Tensor:
         """u with T(u) = theta."""
-        return self.prior.to_normal(theta)
+        return self.prior.to(theta.device).to_normal(theta)
 
     def log_abs_det(self, u: Tensor) -> Tensor:
         """log |dT/du|, summed over the last axis."""
-        return self.prior.normal_slope(u).log().sum(-1)
+        return self.prior.to(u.device).normal_slope(u).log().sum(-1)
 
     def contains(self, theta: Tensor) -> Tensor:
         """Whether theta is in the support; (..., D) -> (...)."""
-        return self.prior.contains(theta)
+        return self.prior.to(theta.device).contains(theta)
 
     def resolves(self, theta: Tensor) -> Tensor:
         """Whether theta lies between the tails in which all u are one."""
-        return self.prior.within_tails(theta)
+        return self.prior.to(theta.device).within_tails(theta)

@@ -1,5 +1,6 @@
 """The prior: independent truncated log-normals with named columns."""
 
+import copy
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -83,6 +84,16 @@ class Prior:
     def dim(self) -> int:
         """Number of parameters."""
         return len(self.marginals)
+
+    def to(self, device: torch.device) -> "Prior":
+        """The same prior for parameters on a device; itself, where it is there already."""
+        if self.low.device == device:
+            return self
+        moved = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(moved, name, value.to(device))
+        return moved
 
     def sample(self, n: int, rng: np.random.Generator) -> Tensor:
         """Draws (n, dim) float32, all inside the support."""
