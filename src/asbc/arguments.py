@@ -23,6 +23,8 @@ def resume_arguments(arguments: Sequence[str]) -> list[str]:
     Raises:
         InputError: if the checkpoint does not exist or is not inside a run folder.
     """
+    # Elsewhere trainers have no strategy to begin with, so Lightning's users add one.
+    arguments = [t.lstrip("+") if key_of(t) == "trainer.strategy" else t for t in arguments]
     given = [text for text in arguments if key_of(text) == "ckpt_path"]
     others = [text for text in arguments if key_of(text) != "ckpt_path"]
     checkpoint = _value(given[-1]) if given else ""

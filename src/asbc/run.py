@@ -46,6 +46,10 @@ INCIDENTAL = (
     *("seed", "threads", "tags", "ckpt_path", "logger", "callbacks", "debug", "hydra", "data"),
     "folder",
 )
+# The same for single settings: a training on several devices is that of one.
+INCIDENTAL_SETTINGS = tuple(
+    f"trainer.{name}" for name in ("accelerator", "devices", "num_nodes", "strategy")
+)
 # The paper's full method, which tables do not name.
 FULL_METHOD = "joint"
 # What defines the posterior of a context.
@@ -132,8 +136,14 @@ class Run:
         return given
 
     @contextmanager
-    def claim(self, resuming: bool) -> Iterator[None]:
-        """Hold the folder for this process; refuse one in use, or that holds another run."""
+    def claim(self, resuming: bool, rank: int = 0) -> Iterator[None]:
+        """Hold the folder for this process; refuse one in use, or that holds another run.
+
+        Of the processes of one training only the first holds it; the others do not write.
+        """
+        if rank > 0:
+            yield
+            return
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / ".lock") as mine:
             if not mine:
@@ -206,6 +216,7 @@ class Run:
             text
             for text in self.overrides
             if key_of(text).split(".")[0].split("/")[0] not in named
+            and key_of(text) not in INCIDENTAL_SETTINGS
             or key_of(text) == "data.context_steps"
             or key_of(text).startswith(("residual.", "acquisition."))
         )

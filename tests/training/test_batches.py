@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from asbc.training.datamodule import Batches
@@ -52,3 +53,31 @@ def test_new_data_appear_at_once():
     assert len(batches) == 2
     rows = 8
     assert len(batches) == len(list(batches)) == 4
+
+
+@pytest.mark.parametrize("processes", [2, 3, 5])
+def test_the_mean_over_processes_is_that_of_the_whole_batch(processes):
+    """Whatever the batch's size, one row and fewer rows than processes included."""
+    value, weight = torch.rand(2, 22, dtype=torch.float64)
+    data = {"value": value, "weight": weight}
+    whole = list(Batches(lambda: data, 7, lambda n: torch.arange(n).flip(0)))
+    shares = [
+        list(Batches(lambda: data, 7, lambda n: torch.arange(n).flip(0), share=lambda r=r: r))
+        for r in ((rank, processes) for rank in range(processes))
+    ]
+    assert [len(batch["value"]) for batch in whole] == [7, 7, 7, 1]
+    for batch, *parts in zip(whole, *shares, strict=True):
+        means = [(part["value"] * part["weight"]).mean() for part in parts]
+        expected = (batch["value"] * batch["weight"]).mean()
+        assert torch.stack(means).mean() == pytest.approx(float(expected), rel=1e-12)
+        assert {part["rows"] for part in parts} == {len(batch["value"])}
+        taken = torch.cat([p["value"][p["weight"] > 0] for p in parts])
+        assert torch.equal(taken.sort().values, batch["value"].sort().values)
+
+
+def test_shares_of_the_hold_out_have_weights_too():
+    parts = [
+        next(iter(Batches(lambda: {"value": torch.arange(5.0)}, 9, share=lambda r=rank: (r, 2))))
+        for rank in (0, 1)
+    ]
+    assert sum((part["value"] * part["weight"]).mean() for part in parts) / 2 == pytest.approx(2.0)

@@ -53,17 +53,13 @@ class PosteriorEstimator(pl.LightningModule):
         """Not defined; see `Posterior.forward`."""
         raise TypeError("call posterior.log_prob or posterior.sample, or posterior.member(key)")
 
-    def training_step(self, batch: dict[str, Tensor], batch_idx: int = 0) -> Tensor:
+    def training_step(self, batch: dict[str, Any], batch_idx: int = 0) -> Tensor:
         """Mean negative log-density of the batch, weighted if it has weights (of mean one)."""
-        loss = self._loss(batch)
-        self.log("train/loss", loss, batch_size=len(batch["theta"]), on_step=False, on_epoch=True)
-        return loss
+        return self._noted("train/loss", batch)
 
-    def validation_step(self, batch: dict[str, Tensor], batch_idx: int = 0) -> Tensor:
+    def validation_step(self, batch: dict[str, Any], batch_idx: int = 0) -> Tensor:
         """The same on the hold-out, without dropout."""
-        loss = self._loss(batch)
-        self.log("val/loss", loss, batch_size=len(batch["theta"]), on_step=False, on_epoch=True)
-        return loss
+        return self._noted("val/loss", batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam, in its fused form: several times cheaper a step for a model of this size."""
@@ -79,7 +75,15 @@ class PosteriorEstimator(pl.LightningModule):
                 "use the same residual and prior as the run"
             )
 
-    def _loss(self, batch: dict[str, Tensor]) -> Tensor:
+    def _noted(self, name: str, batch: dict[str, Any]) -> Tensor:
+        """The loss, logged as its mean over all rows of an epoch, of all processes."""
+        loss = self._loss(batch)
+        # One process's share of a batch counts for the whole of it: it is weighted so.
+        rows = batch.get("rows", len(batch["theta"]))
+        self.log(name, loss, batch_size=rows, on_step=False, on_epoch=True, sync_dist=True)
+        return loss
+
+    def _loss(self, batch: dict[str, Any]) -> Tensor:
         columns = batch.get("columns")
         loss = -self.posterior.training_log_prob(batch["theta"], batch["states"], columns)
         return (loss * batch["weight"]).mean() if "weight" in batch else loss.mean()

@@ -54,7 +54,7 @@ class RoundProgress(pl.Callback):
         loop = next(c for c in trainer.callbacks if isinstance(c, RoundCallback))  # type: ignore[attr-defined]
         row = loop.epoch_rows[-1]
         if self._bar is None or row["round"] != self._round:
-            self._open(int(row["round"]), int(row["epoch"]), loop)
+            self._open(int(row["round"]), int(row["epoch"]), loop, trainer.is_global_zero)
         assert self._bar is not None
         self._bar.set_postfix_str(
             f"loss {row['train/loss']:.3f}, hold-out {row['val/loss']:.3f}, "
@@ -73,7 +73,7 @@ class RoundProgress(pl.Callback):
         """Leave the terminal in order."""
         self._close()
 
-    def _open(self, round: int, epoch: int, loop: RoundCallback) -> None:
+    def _open(self, round: int, epoch: int, loop: RoundCallback, shown: bool) -> None:
         self._close()
         self._round = round
         self._bar = tqdm(
@@ -83,7 +83,7 @@ class RoundProgress(pl.Callback):
             unit="epoch",
             file=sys.stderr,
             dynamic_ncols=True,
-            disable=not sys.stderr.isatty(),
+            disable=not shown or not sys.stderr.isatty(),
         )
 
     def _close(self) -> None:

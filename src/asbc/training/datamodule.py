@@ -23,8 +23,9 @@ from asbc.types import Density
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import key, stream
 
-# What Lightning hands to a step: theta, states and, in training, their weights.
-Batch = dict[str, Tensor]
+# What Lightning hands to a step: theta, states and, in training, their weights. Where it is one
+# process's share, also `rows`, the number of rows of the whole batch.
+Batch = dict[str, Any]
 # The hold-out is evaluated without gradients, so batches may be larger than in training.
 HOLDOUT_BATCH = 500
 # Simulations are scaled by factors between 1 / 1.1 and 1.1, log-uniformly.
@@ -43,6 +44,7 @@ class Batches:
         order: given the number of rows, returns the order in which to take them.
         limit: batches at most; None for all.
         rows: how many rows there are, if that can be had without the tensors.
+        share: which of how many processes this is; each takes its rows of every batch.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class Batches:
         order: Callable[[int], Tensor] = torch.arange,
         limit: Callable[[], int | None] = lambda: None,
         rows: Callable[[], int] | None = None,
+        share: Callable[[], tuple[int, int]] = lambda: (0, 1),
     ) -> None:
         self._data = data
         self._batch_size = batch_size
         self._order = order
         self._limit = limit
         self._rows = rows or (lambda: _rows(data()))
+        self._share = share
 
     def __len__(self) -> int:
         return self._batches(self._rows())
@@ -69,8 +73,25 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         data = self._data()
         rows = _rows(data)
+        rank, processes = self._share()
         for index in self._order(rows).split(self._batch_size)[: self._batches(rows)]:
-            yield {name: values[index] for name, values in data.items()}
+            if processes == 1:
+                yield {name: values[index] for name, values in data.items()}
+            else:
+                yield _share_of(data, index, rank, processes)
+
+
+def _share_of(data: Batch, index: Tensor, rank: int, processes: int) -> Batch:
+    """One process's rows of a batch, weighted so that the mean of all processes' means is exact.
+
+    Shares differ by a row where the batch does not divide evenly, and gradients are averaged over
+    processes, not rows. A process without a row takes one that does not count.
+    """
+    own = index[rank::processes]
+    taken = own if len(own) else index[:1]
+    batch = {name: values[taken] for name, values in data.items()}
+    weight = batch.get("weight", torch.ones(len(taken)))
+    return batch | {"weight": weight * (processes * len(own) / len(index)), "rows": len(index)}
 
 
 def _rows(data: Batch) -> int:
@@ -183,11 +204,17 @@ class SimulationDataModule(pl.LightningDataModule):
             self._epoch_order,
             lambda: self.batches_left,
             lambda: len(self.buffer),
+            self.share,
         )
 
     def val_dataloader(self) -> Batches:
         """The hold-out."""
-        return Batches(lambda: self.holdout, HOLDOUT_BATCH)
+        return Batches(lambda: self.holdout, HOLDOUT_BATCH, share=self.share)
+
+    def share(self) -> tuple[int, int]:
+        """Which of how many processes this is."""
+        trainer = self.trainer
+        return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
 
     def _epoch_order(self, rows: int) -> Tensor:
         return torch.from_numpy(stream(self.order_key, "order").permutation(rows))

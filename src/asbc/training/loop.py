@@ -3,12 +3,14 @@
 With it the rule that says when a loss has stopped improving, and the tables of epochs and rounds.
 """
 
+import copy
 import csv
 import io
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
+from asbc.posterior.posterior import Posterior
 from asbc.run import Run
 from asbc.training.datamodule import SimulationDataModule
 from asbc.training.settings import LoopSettings
@@ -29,6 +32,8 @@ log = logging.getLogger(__name__)
 
 # A one-cycle rate starts at PEAK / 25 and rises over the first 30% of the steps, as torch's does.
 START, RISE, END = 1 / 25, 0.3, 1e-5
+
+HOME = "cpu"  # the device of simulations
 
 Row = dict[str, float]
 Weights = dict[str, Tensor]
@@ -179,9 +184,12 @@ class RoundCallback(pl.Callback):
         elif self.epoch_rows and not len(data.buffer):
             raise InputError("the checkpoint has no simulation buffer; it cannot be resumed")
         elif not len(data.buffer):
-            self.design = data.warm_up()
+            self.design = on_first(trainer, data.warm_up)
             content = data.buffer.content
-            estimator.posterior.set_scaling(content.theta, content.states)
+            with on_cpu(estimator) as posterior:
+                posterior.set_scaling(content.theta, content.states)
+                scaled = posterior.state_dict()
+            estimator.posterior.load_state_dict(scaled)
             self.round_weights = copy_weights(estimator)
         data.batches_left = self._steps_left()
 
@@ -213,7 +221,9 @@ class RoundCallback(pl.Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Key this epoch's dropout and batch order."""
         data, _ = parts(trainer)
-        torch.manual_seed(key(self.seed, "dropout", self.round, self.epoch))
+        # Rows of other processes need masks of their own.
+        process = [trainer.global_rank] if trainer.global_rank else []
+        torch.manual_seed(key(self.seed, "dropout", self.round, self.epoch, *process))
         data.order_key = key(self.seed, "batches", self.round, self.epoch)
         self._epoch_start = time.perf_counter()
 
@@ -242,7 +252,8 @@ class RoundCallback(pl.Callback):
         if diverged or self._round_is_over():
             self._close_round(trainer)
         data.batches_left = self._steps_left()
-        write_table(self.run.epochs, self.epoch_rows)
+        if trainer.is_global_zero:
+            write_table(self.run.epochs, self.epoch_rows)
 
     def _round_is_over(self) -> bool:
         left = self._steps_left()
@@ -267,14 +278,16 @@ class RoundCallback(pl.Callback):
         self._note_round(trainer, estimator)
         if not self.stopped and self.rounds_rule.update(self.epochs_rule.best):
             self.best_weights = self.round_weights
-            self._save_best(estimator)
+            if trainer.is_global_zero:
+                self._save_best(estimator)
         self.stopped = self.stopped or self._saturated()
         if self.round >= self.settings.rounds or (self.stopped and not self.settings.go_on):
             self.finished = trainer.should_stop = True
             return
         self.round, self.epoch, self.train_seconds = self.round + 1, 0, 0.0
         self.round_start, self.trained_loss = trainer.global_step, math.inf
-        self.design = data.acquire(self.round, estimator.posterior)
+        with on_cpu(estimator) as posterior:
+            self.design = on_first(trainer, lambda: data.acquire(self.round, posterior))
         self._begin_round(trainer, last)
 
     def _begin_round(self, trainer: pl.Trainer, last: Weights) -> None:
@@ -293,6 +306,9 @@ class RoundCallback(pl.Callback):
         return self.round >= self.settings.min_rounds and self.rounds_rule.exhausted
 
     def _note_round(self, trainer: pl.Trainer, estimator: PosteriorEstimator) -> None:
+        """Add the round to the tables, which are the first process's."""
+        if not trainer.is_global_zero:
+            return
         row: Row = {
             "round": self.round,
             "loss": self.epochs_rule.best,
@@ -304,9 +320,10 @@ class RoundCallback(pl.Callback):
             **self.design,
             "seconds_train": self.train_seconds,
         }
-        for observer in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(observer, RoundObserver):
-                row |= observer.on_round_end(estimator, self.round)
+        with on_cpu(estimator):
+            for observer in trainer.callbacks:  # type: ignore[attr-defined]
+                if isinstance(observer, RoundObserver):
+                    row |= observer.on_round_end(estimator, self.round)
         self.round_rows.append(row)
         write_table(self.run.rounds, self.round_rows)
         for logger in trainer.loggers:
@@ -379,6 +396,35 @@ def write_table(path: str | Path, rows: Sequence[Row]) -> None:
 def copy_weights(module: torch.nn.Module) -> Weights:
     """A detached copy of all parameters and buffers."""
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def on_first(trainer: pl.Trainer, simulate: Callable[[], Row]) -> Row:
+    """What filling the buffer returns, done by the first process; the others get its buffer."""
+    if trainer.world_size == 1:
+        return simulate()
+    data, _ = parts(trainer)
+    done: Any = (simulate(), data.state_dict()) if trainer.is_global_zero else None
+    row, state = trainer.strategy.broadcast(done)
+    if not trainer.is_global_zero:
+        data.load_state_dict(state)
+    return row
+
+
+@contextmanager
+def on_cpu(estimator: PosteriorEstimator) -> Iterator[Posterior]:
+    """The estimator's posterior on the CPU, where designs, simulations and scores are made.
+
+    On another device it is a copy, in the estimator's own for as long as the block lasts.
+    """
+    own = estimator.posterior
+    if own.u_mean.device.type == HOME:
+        yield own
+        return
+    estimator.posterior = copy.deepcopy(own).cpu()
+    try:
+        yield estimator.posterior
+    finally:
+        estimator.posterior = own
 
 
 def parts(trainer: pl.Trainer) -> tuple[SimulationDataModule, PosteriorEstimator]:

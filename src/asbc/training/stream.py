@@ -95,7 +95,8 @@ class StreamCallback(ContinuousCallback):
         super().on_fit_start(trainer, pl_module)
         if fresh and self.minutes is not None:
             seconds = _seconds_per_chunk(*parts(trainer))
-            self.rounds = min(self.rounds, max(1, int(60 * self.minutes / seconds)) - 1)
+            rounds = min(self.rounds, max(1, int(60 * self.minutes / seconds)) - 1)
+            self.rounds = trainer.strategy.broadcast(rounds)  # by the first process's clock
         self.settings = replace(self.settings, rounds=self.rounds, min_rounds=self.rounds)
 
     def check(self) -> None:
@@ -128,19 +129,25 @@ def _seconds_per_chunk(data: SimulationDataModule, estimator: PosteriorEstimator
     trial = copy.deepcopy(estimator.posterior).train()
     optimizer = torch.optim.Adam(trial.parameters(), lr=0.0, fused=True)
     batches = list(islice(data.train_dataloader(), WARM_STEPS + TIMED_STEPS))
+    batches = [estimator.transfer_batch_to_device(b, estimator.device, 0) for b in batches]
     start = time.perf_counter()
     for step, batch in enumerate(batches):
         if step == min(WARM_STEPS, len(batches) - 1):
             start = time.perf_counter()
         optimizer.zero_grad()
         columns = batch.get("columns")
-        trial.training_log_prob(batch["theta"], batch["states"], columns).mean().backward()
+        loss = trial.training_log_prob(batch["theta"], batch["states"], columns).mean()
+        loss.backward()
         optimizer.step()
-    rows = sum(len(batch["theta"]) for batch in batches[WARM_STEPS:] or batches[-1:])
+        loss.item()  # waits for another device
+    timed = batches[WARM_STEPS:] or batches[-1:]
+    rows = sum(batch.get("rows", len(batch["theta"])) for batch in timed)
     per_row = (time.perf_counter() - start) / rows
     start = time.perf_counter()
     trial.eval()
     with torch.no_grad():
         for batch in data.val_dataloader():
-            trial.training_log_prob(batch["theta"], batch["states"], batch.get("columns"))
+            batch = estimator.transfer_batch_to_device(batch, estimator.device, 0)
+            loss = trial.training_log_prob(batch["theta"], batch["states"], batch.get("columns"))
+            loss.sum().item()
     return per_row * data.settings.pairs_per_round + time.perf_counter() - start

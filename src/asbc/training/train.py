@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 import torch
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers.logger import DummyLogger, Logger
 from torch import Tensor
 
 from asbc.arguments import override_text
@@ -29,6 +30,7 @@ from asbc.simulator import Prior
 from asbc.simulator.robust import ContextSimulator
 from asbc.training.callbacks import AtomicCheckpointIO, ResumeCheckpoint
 from asbc.training.datamodule import SimulationDataModule
+from asbc.training.devices import own_environment, prepare_devices
 from asbc.training.loggers import announce, close_wandb, show_config
 from asbc.training.loop import RoundCallback
 from asbc.training.settings import LoopSettings, loop_settings, own_values
@@ -84,36 +86,44 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
         The loop, which knows the best round, its loss and the tables.
     """
     _quiet_lightning()
-    cfg.seed = secrets.randbelow(2**31) if cfg.seed is None else cfg.seed
+    drawn = cfg.seed is None
+    cfg.seed = secrets.randbelow(2**31) if drawn else cfg.seed
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     # Whatever can be refused is, before a folder is touched and data are read.
     acquisition, settings = build_strategy(config)
     source, (simulator, estimator) = build(cfg.data), build_model(cfg)
     run = Run(cfg.folder)
     loop = build(cfg.loop)(settings=settings, seed=cfg.seed, run=run)
-    show_config(config)
     checkpoint = run.checkpoint(cfg.ckpt_path)
-    with run.claim(resuming=checkpoint is not None):
-        saved = OmegaConf.merge(cfg, {"ckpt_path": None, "folder": None})
-        run.write(OmegaConf.to_yaml(saved, resolve=True), cfg.seed, overrides)
-        torch.set_num_threads(cfg.threads)
-        splits = source.splits()
-        if checkpoint is None:
-            write_summary(splits, run.path)
-        space = design_space(cfg, simulator.prior, splits, acquisition.subset_size)
-        run.save_leaders(space.bank.real)
-        transform = estimator.posterior.transform
-        data = SimulationDataModule(space, simulator, acquisition, settings, transform)
-        trainer = build(
-            cfg.trainer,
-            callbacks=[loop, ResumeCheckpoint(run.last), *map(build, cfg.callbacks.values())],
-            logger=[build(logger) for logger in cfg.logger.values()] or False,
-            plugins=[AtomicCheckpointIO()],
-        )
-        announce(trainer.loggers, config)
-        _fit(trainer, estimator, data, checkpoint, run)
-        if loop.finished:
-            run.save_novelty()
+    trainer = build(
+        cfg.trainer,
+        callbacks=[loop, ResumeCheckpoint(run.last), *map(build, cfg.callbacks.values())],
+        logger=False,  # they write to the folder, which has to be claimed first
+        plugins=[AtomicCheckpointIO()],
+    )
+    first = trainer.is_global_zero  # the process that owns the folder; mostly there is no other
+    with own_environment():
+        prepare_devices(trainer, cfg, drawn)
+        if first:
+            show_config(config)
+        with run.claim(resuming=checkpoint is not None, rank=trainer.global_rank):
+            if first:
+                saved = OmegaConf.merge(cfg, {"ckpt_path": None, "folder": None})
+                run.write(OmegaConf.to_yaml(saved, resolve=True), cfg.seed, overrides)
+            torch.set_num_threads(cfg.threads)
+            splits = source.splits()
+            space = design_space(cfg, simulator.prior, splits, acquisition.subset_size)
+            if first:
+                run.save_leaders(space.bank.real)
+            if first and checkpoint is None:
+                write_summary(splits, run.path)
+            transform = estimator.posterior.transform
+            data = SimulationDataModule(space, simulator, acquisition, settings, transform)
+            trainer.loggers = _loggers(cfg, idle=not first or bool(trainer.fast_dev_run))
+            announce(trainer.loggers, config)
+            _fit(trainer, estimator, data, checkpoint, run)
+            if loop.finished and first:
+                run.save_novelty()
     return loop
 
 
@@ -167,6 +177,11 @@ def last_words(run: Run, loop: RoundCallback) -> str:
     )
 
 
+def _loggers(cfg: DictConfig, idle: bool) -> list[Logger]:
+    """The run's loggers, or as many that do nothing."""
+    return [DummyLogger() if idle else build(section) for section in cfg.logger.values()]
+
+
 def _fit(
     trainer: pl.Trainer,
     estimator: PosteriorEstimator,
@@ -192,5 +207,6 @@ def _as_file(data: pd.DataFrame | str | Path, folder: Path) -> Path:
 
 def _quiet_lightning() -> None:
     """Silence Lightning's notes on devices and loading, which tell the user nothing here."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for package in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(package).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*")
