@@ -262,9 +262,30 @@ def test_a_driver_the_network_cannot_read_stops_the_run_or_is_skipped(
     np.testing.assert_array_equal(data.observed_data["gap"].values[2], pairs.contexts(20)[3, :, 0])
 
 
+def test_stored_drives_can_have_the_recordings_error(job: Job, pairs: Pairs) -> None:
+    noise = torch.from_numpy(np.random.default_rng(0).normal(0, 0.5, len(pairs.gap)))
+    jittered = replace(pairs, gap=pairs.gap + noise.float())
+    recorded = replace(job, settings=replace(job.settings, observation="recorded"))
+    positions = np.arange(len(pairs))
+
+    def drives(job: Job, pairs: Pairs) -> dict[str, np.ndarray]:
+        return calibrate_chunk(job, pairs, positions).predictive
+
+    perfect, same = drives(job, pairs), drives(recorded, pairs)
+    np.testing.assert_allclose(same["gap"], perfect["gap"], atol=1e-4)
+    plain, noisy = drives(job, jittered), drives(recorded, jittered)
+    error = (noisy["gap"] - plain["gap"])[..., 1:]
+    assert error.std() == pytest.approx(0.5 * np.sqrt(2), rel=0.15)
+    np.testing.assert_array_equal(noisy["gap"][..., 0], plain["gap"][..., 0])
+    np.testing.assert_array_equal(noisy["speed"], plain["speed"])
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("samples", 1), ("chunk", 0), ("predictive_draws", 501), ("on_error", "ignore")],
+    [
+        *(("samples", 1), ("chunk", 0), ("predictive_draws", 501), ("on_error", "ignore")),
+        ("observation", "noisy"),
+    ],
 )
 def test_bad_settings_are_named(field: str, value: object) -> None:
     with pytest.raises(InputError, match=f"{field}={value}"):

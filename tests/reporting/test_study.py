@@ -84,6 +84,34 @@ def test_other_settings_are_another_row(save_run, tmp_path) -> None:
     assert list(main_methods(runs_below(tmp_path))) == ["ASBC-Gaussian"]
 
 
+def test_contexts_and_observations_are_rows_of_their_own(save_run, tmp_path) -> None:
+    save_run("first")
+    save_run("latest", changes={"settings": {"context": "latest"}})
+    both = {"context": "latest", "observation": "recorded"}
+    save_run("both", changes={"settings": both})
+    save_run("theta_only", acquisition="theta_only")
+    runs = runs_below(tmp_path)
+    require_comparable(runs)  # the same windows of the same pairs
+    labels = {run.folder.parent.name: run.label for run in runs}
+    assert labels == {
+        "first": "ASBC-Gaussian",
+        "latest": "ASBC-Gaussian, latest 15 s",
+        "both": "ASBC-Gaussian, latest 15 s, recorded gaps",
+        "theta_only": "ASBC-Gaussian, theta_only",
+    }
+    # They are no further seeds of the method in figures and ablations.
+    assert list(main_methods(runs)) == ["ASBC-Gaussian"]
+    assert [len(table) for table in ablation_panels(runs)["ASBC-Gaussian"].values()] == [1, 1]
+
+
+def test_a_context_that_all_rows_share_is_still_said(save_run, tmp_path) -> None:
+    for seed in range(2):
+        save_run(f"seed{seed}", seed=seed, changes={"settings": {"context": "latest"}})
+    runs = runs_below(tmp_path)
+    assert {run.label for run in runs} == {"ASBC-Gaussian, latest 15 s"}
+    assert not any(run.suffix for run in runs)
+
+
 def test_runs_of_other_data_or_protocol_are_refused_by_name(
     save_run, tmp_path, draw_nothing
 ) -> None:

@@ -25,6 +25,7 @@ from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows
 from asbc.engine import Engine, LocalEngine
 from asbc.errors import InputError
+from asbc.evaluation.observation import EXACT, check_observation, observation_model
 from asbc.evaluation.predict import predict_windows
 from asbc.posterior.novelty import Novelty
 from asbc.run import Model
@@ -51,6 +52,8 @@ class CalibrationSettings:
             `skip` and be reported at the end.
         predictive_draws: drives behind the recorded leader that are simulated per driver and
             stored as posterior predictive; 0 stores none.
+        observation: their gaps as simulated (`exact`), or with the error of each driver's own
+            recording (`recorded`, see `asbc.evaluation.observation`).
         novelty: whether to flag contexts that are unlike the training's.
         drivers_per_file: outputs of more drivers are written in parts of about so many.
         arviz: whether to write `posterior.nc`; None: where there is one part only.
@@ -61,6 +64,7 @@ class CalibrationSettings:
     chunk: int = 256
     on_error: str = "stop"
     predictive_draws: int = 0
+    observation: str = EXACT
     novelty: bool = True
     drivers_per_file: int = 20_000
     arviz: bool | None = None
@@ -78,6 +82,7 @@ class CalibrationSettings:
             )
         if self.on_error not in ON_ERROR:
             raise InputError(f"on_error={self.on_error}; expected stop or skip")
+        check_observation(self.observation, "calibration")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +170,10 @@ def _predictive(job: Job, theta: Tensor, pairs: Pairs) -> dict[str, np.ndarray]:
     every = torch.arange(len(pairs))
     windows = EvaluationWindows(every, torch.zeros_like(every), job.model.context_steps - 1)
     seed = job.settings.seed
-    rollout = predict_windows(job.model.simulator, theta, pairs, windows, 0, 0.0, seed)
+    observation = observation_model(job.settings.observation, job.model.context_steps)
+    rollout = predict_windows(
+        job.model.simulator, theta, pairs, windows, 0, 0.0, seed, observation
+    )
     return {name: getattr(rollout, name).transpose(0, 1).numpy() for name in SERIES}
 
 

@@ -17,6 +17,7 @@ def main(cfg: DictConfig) -> None:
     from asbc.baselines.unpooled import compare_runs, require_same_posterior
     from asbc.config import build
     from asbc.data.source import pairs_of_split
+    from asbc.evaluation.evaluate import require_first_context
     from asbc.reporting.run_report import console_summary, write_run
     from asbc.run import Run
     from asbc.utils.progress import Stopwatch
@@ -26,6 +27,7 @@ def main(cfg: DictConfig) -> None:
     run = Run(HydraConfig.get().runtime.output_dir)
     torch.set_num_threads(cfg.threads)
     method, settings, source = build(cfg.baseline), build(cfg.evaluation), build(cfg.data)
+    require_first_context(settings)
     pairs, summary = pairs_of_split(source, settings.split)
     task = Task(
         build(cfg.simulator),

@@ -58,14 +58,25 @@ def study_cases(
     context_steps: int,
     settings: EvaluationSettings,
 ) -> Cases:
-    """Bands of each pair's first window after its context, or its last window if it has none."""
+    """Bands of each pair's first window after its context, or its last window if it has none.
+
+    Either way the pair's first samples are the latest before it, too: `theta` (pair, draw, dim)
+    serves whatever `settings.context` is.
+    """
     latest = pairs.lengths - settings.horizon - 1
     usable = torch.nonzero(latest >= 0).flatten()
     start = latest[usable].clamp(max=context_steps)
     windows = EvaluationWindows(usable, start, settings.horizon)
     observed = observed_series(pairs, windows)
     bands = [
-        _bands(simulator, theta, pairs, EvaluationWindows(p, s, settings.horizon), settings)
+        _bands(
+            simulator,
+            theta,
+            pairs,
+            EvaluationWindows(p, s, settings.horizon),
+            context_steps,
+            settings,
+        )
         for p, s in zip(usable.split(CHUNK), start.split(CHUNK), strict=True)
     ]
     mean, low, high = (torch.cat(band).numpy() for band in zip(*bands, strict=True))
@@ -90,6 +101,7 @@ def _bands(
     theta: Tensor,
     pairs: Pairs,
     windows: EvaluationWindows,
+    context_steps: int,
     settings: EvaluationSettings,
 ) -> tuple[Tensor, Tensor, Tensor]:
     rollout = predict_windows(
@@ -100,6 +112,7 @@ def _bands(
         settings.residual_prefix_steps,
         settings.residual_prefix_noise,
         settings.seed,
+        settings.observation_model(context_steps),
     )
     samples = torch.stack([getattr(rollout, name) for name in SERIES], dim=1)
     ends = torch.tensor(INTERVAL, dtype=samples.dtype)

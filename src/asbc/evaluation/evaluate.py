@@ -23,7 +23,8 @@ from asbc.data.summary import DataSummary
 from asbc.data.windows import EvaluationWindows, LeaderWindows, evaluation_windows, leader_windows
 from asbc.errors import InputError
 from asbc.evaluation.cases import study_cases
-from asbc.evaluation.predict import sample_pairs
+from asbc.evaluation.context import FIRST
+from asbc.evaluation.predict import LatestDraws, sample_pairs
 from asbc.evaluation.protocol import EvaluationSettings, WindowScores, score_windows
 from asbc.evaluation.results import (
     PROTOCOLS,
@@ -187,12 +188,14 @@ def evaluate_posterior(
     Args:
         posterior: the trained estimator.
         training: what it was trained on, and the simulator that predicts.
-        pairs: observed pairs, the posterior of each conditioned on its first `context_steps`.
+        pairs: observed pairs, the posterior of each conditioned on its first `context_steps`;
+            with `settings.context=latest` each window's on the latest before it, while the
+            section `posterior`, novelty and the cases stay about the first.
         context_steps: samples of context.
         training_windows: leaders to simulate drivers behind for the posterior's own checks.
         settings: protocol and sizes.
     """
-    protocol_windows(pairs, context_steps, settings)  # refuses unusable data before the slow part
+    windows, _ = protocol_windows(pairs, context_steps, settings)  # refuses unusable data first
     draws = sample_pairs(posterior, pairs, context_steps, settings.samples, settings.seed)
     known = Amortized(float(draws.leak_rate.mean()))
     if settings.simulated_drivers:
@@ -207,12 +210,15 @@ def evaluate_posterior(
             novelty,
             novelty.distance(posterior.encode(pairs.contexts(context_steps))),
         )
-    return evaluate_draws(training.simulator, draws.theta, pairs, context_steps, settings, known)
+    theta: Tensor | LatestDraws = draws.theta
+    if settings.context != FIRST:
+        theta = LatestDraws(posterior, pairs, windows, context_steps, draws.theta, settings.seed)
+    return evaluate_draws(training.simulator, theta, pairs, context_steps, settings, known)
 
 
 def evaluate_draws(
     simulator: Simulator,
-    theta: Tensor,
+    theta: Tensor | LatestDraws,
     pairs: Pairs,
     context_steps: int,
     settings: EvaluationSettings,
@@ -222,13 +228,16 @@ def evaluate_draws(
 
     Args:
         simulator: predicts with them.
-        theta: (pair, draw, dim).
+        theta: (pair, draw, dim), or each window's own, as `settings.context` says.
         pairs: observed pairs.
         context_steps: samples of context.
         settings: protocol and sizes.
         known: of the amortized posterior they are drawn from, if they are.
     """
     known = known or Amortized()
+    if isinstance(theta, Tensor):
+        require_first_context(settings)
+    of_pairs = theta if isinstance(theta, Tensor) else theta.of_pairs
     windows, member = protocol_windows(pairs, context_steps, settings)
     scored = score_windows(
         simulator,
@@ -240,19 +249,29 @@ def evaluate_draws(
         settings.seed,
         settings.chunk,
         settings.scores,
+        settings.observation_model(context_steps),
     )
     parts = {name: _part(scored, rows) for name, rows in member.items()}
-    metrics = _metrics(simulator, theta, pairs, context_steps, settings, parts, known)
+    metrics = _metrics(simulator, of_pairs, pairs, context_steps, settings, parts, known)
     return Evaluation(
         metrics,
         windows=scored.table.assign(**member),
         simulated=scored.simulated,
-        cases=study_cases(simulator, theta, pairs, context_steps, settings),
+        cases=study_cases(simulator, of_pairs, pairs, context_steps, settings),
         checks=known.checks,
         novelty=known.novelty,
         distance=None if known.distance is None else known.distance.numpy(),
         scores=settings.scores,
     )
+
+
+def require_first_context(settings: EvaluationSettings) -> None:
+    """Raise if windows are to have contexts of their own; for methods with draws by pair only."""
+    if settings.context != FIRST:
+        raise InputError(
+            f"evaluation.context={settings.context} needs a posterior of any trajectory; this "
+            f"method has one set of draws per pair: use evaluation.context={FIRST}"
+        )
 
 
 def _metrics(

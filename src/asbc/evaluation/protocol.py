@@ -17,14 +17,22 @@ from torch import Tensor
 from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows, gather
 from asbc.errors import InputError
+from asbc.evaluation.context import FIRST, check_context
 from asbc.evaluation.driving import driving_measures
-from asbc.evaluation.predict import check_prediction_input, predict_windows
+from asbc.evaluation.observation import (
+    EXACT,
+    RecordedGaps,
+    check_observation,
+    observation_model,
+)
+from asbc.evaluation.predict import WindowDraws, check_prediction_input, predict_windows
 from asbc.evaluation.scores import SCORES, VARIABLES, Score, score_all
 from asbc.simulator import Rollout, Simulator
 from asbc.utils.progress import progress
 
 SPLITS = ("train", "validation", "test", "all")
-# The settings that decide whether two results may be compared.
+# The settings that decide whether two results may be compared. What a method predicts from
+# (`context`) and what it adds to gaps (`observation`) make it a row of its own instead.
 PROTOCOL_FIELDS = (
     *("split", "horizon", "stride", "max_windows", "samples"),
     *("residual_prefix_steps", "residual_prefix_noise"),
@@ -44,6 +52,11 @@ class EvaluationSettings:
         residual_prefix_steps: observed residuals before a window start that a correlated residual
             continues from; 0 starts it afresh.
         residual_prefix_noise: variance of their observation error relative to sigma^2.
+        context: what an amortized posterior reads of a pair: its `first` T_E samples (the
+            paper's), or the `latest` T_E before each window's start. A window with less than
+            T_E samples before it uses the first T_E also then.
+        observation: `exact` predicts the gap, `recorded` the gap with the recording's own error
+            (`asbc.evaluation.observation`).
         bootstrap: resampled sets of pairs behind each interval.
         simulated_drivers: simulated drivers for the checks of the posterior; 0 skips them.
         posterior_draws: posterior draws for each of them.
@@ -60,6 +73,8 @@ class EvaluationSettings:
     samples: int = 500
     residual_prefix_steps: int = 5
     residual_prefix_noise: float = 1e-2
+    context: str = FIRST
+    observation: str = EXACT
     bootstrap: int = 1000
     simulated_drivers: int = 300
     posterior_draws: int = 199
@@ -73,6 +88,8 @@ class EvaluationSettings:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.split not in SPLITS:
             raise InputError(f"evaluation.split={self.split}; expected one of {', '.join(SPLITS)}")
+        check_context(self.context)
+        check_observation(self.observation, "evaluation")
         smallest = {
             "horizon": 1,
             "stride": 1,
@@ -112,6 +129,10 @@ class EvaluationSettings:
         """All scores of a window."""
         return (*SCORES, *self.extra_scores)
 
+    def observation_model(self, context_steps: int) -> RecordedGaps | None:
+        """What is added to predicted gaps, given the length of contexts; None: nothing."""
+        return observation_model(self.observation, context_steps, self.context)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for `metrics.json`; a score of your own by its name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -141,7 +162,7 @@ class WindowScores:
 
 def score_windows(
     simulator: Simulator,
-    theta: Tensor,
+    theta: Tensor | WindowDraws,
     pairs: Pairs,
     windows: EvaluationWindows,
     prefix_steps: int = 5,
@@ -149,12 +170,13 @@ def score_windows(
     seed: int = 0,
     chunk: int = 16,
     scores: Sequence[Score] = SCORES,
+    observation: RecordedGaps | None = None,
 ) -> WindowScores:
     """Roll out and score every window; any source of parameter draws will do.
 
     Args:
         simulator: see `predict_windows`, as for the other arguments.
-        theta: (pair, draw, dim) parameter draws of every pair.
+        theta: (pair, draw, dim) parameter draws of every pair, or each window's own.
         pairs: observed pairs.
         windows: windows to score.
         prefix_steps: observed residuals before each start.
@@ -162,6 +184,7 @@ def score_windows(
         seed: see `predict_windows`.
         chunk: windows in memory at once (about 5 MB each at 500 draws); changes no result.
         scores: what to compute of each window.
+        observation: see `predict_windows`.
     """
     check_prediction_input(simulator, theta, pairs)
     count = len(windows.pair)
@@ -174,7 +197,7 @@ def score_windows(
         some = EvaluationWindows(windows.pair[part], windows.start[part], windows.horizon)
         with torch.no_grad():
             rollout = predict_windows(
-                simulator, theta, pairs, some, prefix_steps, prefix_noise, seed
+                simulator, theta, pairs, some, prefix_steps, prefix_noise, seed, observation
             )
             _fill(columns, part, count, _scores(rollout, pairs, some, scores))
             _fill(simulated, part, count, _measures(rollout))

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ import pandas as pd
 
 from asbc.data.pairs import Pairs
 from asbc.evaluation.cases import Cases
+from asbc.evaluation.context import FIRST
 from asbc.evaluation.driving import compare
+from asbc.evaluation.observation import EXACT
 from asbc.evaluation.protocol import WindowScores
 from asbc.evaluation.sbc import PosteriorChecks
 from asbc.evaluation.scores import SCORES, VARIABLES, Score, bootstrap_interval, named
@@ -240,6 +242,26 @@ def data_fingerprint(pairs: Pairs) -> str:
     for column in (pairs.offsets, pairs.gap, pairs.speed, pairs.leader_speed):
         digest.update(column.contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def choices(metrics: Mapping[str, Any]) -> tuple[str, ...]:
+    """What tables say beside a method that was not evaluated the paper's way.
+
+    Example:
+        >>> settings = {"context": "latest", "observation": "recorded"}
+        >>> choices({"settings": settings, "data": {"context_steps": 75, "dt": 0.2}})
+        ('latest 15 s', 'recorded gaps')
+    """
+    # Evaluations of earlier versions know neither setting.
+    context = metrics["settings"].get("context", FIRST)
+    observation = metrics["settings"].get("observation", EXACT)
+    told = []
+    if context != FIRST:
+        data = metrics["data"]
+        told.append(f"{context} {data['context_steps'] * data['dt']:g} s")
+    if observation != EXACT:
+        told.append(f"{observation} gaps")
+    return tuple(told)
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pandas as pd
 from asbc.errors import InputError
 from asbc.evaluation.cases import Cases
 from asbc.evaluation.protocol import PROTOCOL_FIELDS
-from asbc.evaluation.results import CASES, METRICS, WINDOWS, RunInfo, read_metrics
+from asbc.evaluation.results import CASES, METRICS, WINDOWS, RunInfo, choices, read_metrics
 from asbc.reporting.figures.convergence import Rounds, read_rounds
 from asbc.run import Run
 
@@ -29,7 +29,8 @@ class EvaluatedRun:
     Attributes:
         folder: where its files are, usually RUN/evaluation.
         metrics: the content of its metrics.json.
-        suffix: overrides that set it apart from other runs of its method in the same report.
+        suffix: overrides and choices of the evaluation that set it apart from other runs of its
+            method in the same report.
     """
 
     folder: Path
@@ -45,7 +46,9 @@ class EvaluatedRun:
     def label(self) -> str:
         """The row this run belongs to; runs that differ by their seed only share it."""
         remark = [self.info["remark"]] if self.info["remark"] else []
-        return ", ".join([self.info["method"], *self.suffix, *remark])
+        # Said of every row, also where all rows share it and it sets none apart.
+        chosen = [text for text in choices(self.metrics) if text not in self.suffix]
+        return ", ".join([self.info["method"], *self.suffix, *chosen, *remark])
 
     @property
     def run(self) -> Run:
@@ -174,10 +177,11 @@ def with_suffixes(runs: Sequence[EvaluatedRun]) -> list[EvaluatedRun]:
     """
     trained = [set(run.info["variant"]) for run in runs if run.info["kind"] == "asbc"]
     shared = set.intersection(*trained) if len(trained) > 1 else set()
-    labelled = [
-        replace(run, suffix=tuple(text for text in run.info["variant"] if text not in shared))
-        for run in runs
-    ]
+    shared |= set.intersection(*(set(choices(run.metrics)) for run in runs))
+    labelled = []
+    for run in runs:
+        told = (*run.info["variant"], *choices(run.metrics))
+        labelled.append(replace(run, suffix=tuple(text for text in told if text not in shared)))
     seen: dict[tuple[str, int | None], Path] = {}
     for run in labelled:
         key = (run.label, run.info["seed"])

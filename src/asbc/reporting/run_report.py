@@ -8,7 +8,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from asbc.data.summary import DataSummary
-from asbc.evaluation.results import PROTOCOL_TITLES, Evaluation, pair_ranking, write_evaluation
+from asbc.evaluation.results import (
+    PROTOCOL_TITLES,
+    Evaluation,
+    choices,
+    pair_ranking,
+    write_evaluation,
+)
 from asbc.evaluation.scores import HEADLINE, VARIABLES, Score
 from asbc.reporting.figures.case_study import case_study
 from asbc.reporting.figures.convergence import Rounds, convergence
@@ -199,7 +205,7 @@ def run_page(
 ) -> Page:
     """The page, after drawing its figures into `folder`/figures."""
     metrics, info = evaluation.metrics, evaluation.metrics["run"]
-    method = info["method"]
+    method = ", ".join([info["method"], *choices(metrics)])
     pictures = dict(all_pictures(evaluation, method, rounds, folder / "figures"))
     tables = {
         "Predictions": [driving_table(metrics)],
@@ -253,7 +259,8 @@ def _explain(seconds: float, scores: Sequence[Score]) -> tuple[str, ...]:
 def console_summary(evaluation: Evaluation, folder: Path) -> str:
     """What the terminal shows at the end: scores, warnings, where the report is."""
     metrics = evaluation.metrics
-    table = headline_table(metrics, metrics["run"]["method"], evaluation.scores)
+    method = ", ".join([metrics["run"]["method"], *choices(metrics)])
+    table = headline_table(metrics, method, evaluation.scores)
     lines = ["", table.to_plain(), ""]
     lines += [f"note: {text}" for text in metrics["notes"]]
     lines += [f"warning: {text}" for text in metrics["warnings"]]

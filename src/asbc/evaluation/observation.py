@@ -1,0 +1,127 @@
+"""What is recorded of a gap: the gap itself, or the gap with the recording's own error.
+
+A simulated gap changes by the integrated relative speed; a recorded one does not quite. Trackers
+jitter, also where a driver stands, and speeds are smoothed or biased. A prediction of a *recorded*
+gap k steps ahead starts at a recorded gap, so it misses by
+
+    d_k = (recorded change of the gap over k steps) - (its change by the recorded speeds),
+
+and the context shows how large that is. `RecordedGaps` adds a normal error with the root mean
+square of d_k at step k. Half of its variance is one number for the whole window: if the errors e_t
+of single samples are independent, d_k = e_k - e_0, and the error at the start is in every step.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from asbc.data.pairs import Pairs
+from asbc.data.windows import EvaluationWindows
+from asbc.errors import InputError
+from asbc.evaluation.context import FIRST, context_start, context_states
+from asbc.simulator import Rollout, Simulator
+from asbc.simulator.kinematics import Kinematics, LeaderAccelerationKinematics
+from asbc.utils.random import RowStreams, standard_normal, stream
+
+EXACT, RECORDED = "exact", "recorded"
+OBSERVATIONS = (EXACT, RECORDED)
+# Share of the error's variance that a window's steps have in common.
+COMMON = 0.5
+
+
+def check_observation(name: str, section: str) -> None:
+    """Raise unless `name` is one of `OBSERVATIONS`; `section` is the config's."""
+    if name not in OBSERVATIONS:
+        raise InputError(
+            f"{section}.observation={name}; expected one of {', '.join(OBSERVATIONS)}"
+        )
+
+
+@dataclass(frozen=True)
+class RecordedGaps:
+    """The error of recorded gaps, estimated from the context each window is predicted from.
+
+    Args:
+        context_steps: samples of context.
+        context: `first` or `latest`, see `asbc.evaluation.context`.
+    """
+
+    context_steps: int
+    context: str = FIRST
+
+    def observe(
+        self,
+        rollout: Rollout,
+        simulator: Simulator,
+        pairs: Pairs,
+        windows: EvaluationWindows,
+        seed: int,
+    ) -> Rollout:
+        """The rollout (window, draw, horizon + 1) with gaps as they would be recorded.
+
+        The gap at the start is the recorded one already and stays. Only the gap has an error;
+        collisions are those of the simulated gap.
+        """
+        spread = self.spread(simulator, pairs, windows).to(rollout.gap.dtype)
+        count, draws, steps = rollout.gap.shape
+        places = zip(windows.pair.tolist(), windows.start.tolist(), strict=True)
+        rng = RowStreams([stream(seed, "observation", pairs.pair_id[p], t) for p, t in places])
+        noise = standard_normal(rng, count * draws, steps, dtype=rollout.gap.dtype)
+        noise = noise.view(count, draws, steps)
+        common, own = noise[..., :1], noise[..., 1:]
+        error = COMMON**0.5 * common + (1 - COMMON) ** 0.5 * own
+        gap = rollout.gap.clone()
+        gap[..., 1:] += spread[:, None] * error
+        return rollout._replace(gap=gap)
+
+    def spread(self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows) -> Tensor:
+        """Standard deviation of the error 1 .. horizon steps ahead, (window, horizon), float64."""
+        start = context_start(self.context, windows.start, self.context_steps)
+        states = context_states(pairs, windows.pair, start, self.context_steps)
+        return error_spread(states, kinematics_of(simulator), pairs.dt, windows.horizon)
+
+
+def observation_model(name: str, context_steps: int, context: str = FIRST) -> RecordedGaps | None:
+    """The model called `name`; None for `exact`, which changes nothing.
+
+    Example:
+        >>> observation_model("recorded", 75)
+        RecordedGaps(context_steps=75, context='first')
+    """
+    return None if name == EXACT else RecordedGaps(context_steps, context)
+
+
+def error_spread(states: Tensor, kinematics: Kinematics, dt: float, horizon: int) -> Tensor:
+    """Root mean square of d_k for k = 1 .. horizon in each context, (context, horizon), float64.
+
+    The mean is over all samples of the context that have one k steps later. Where these are less
+    than a third, the value of the longest k before is kept: few of them say little.
+
+    Args:
+        states: gap, speed and approach rate, (context, steps, 3).
+        kinematics: how speeds change the gap, as in the simulator that predicts.
+        dt: time step (s).
+        horizon: steps ahead.
+
+    Example:
+        >>> still = torch.zeros(1, 6, 3)  # a driver who stands, recorded gaps jump by 0.1 m
+        >>> still[0, :, 0] = torch.tensor([5.0, 5.1, 5.0, 5.1, 5.0, 5.1])
+        >>> error_spread(still, LeaderAccelerationKinematics(), 0.2, 4).round(decimals=4)
+        tensor([[0.1000, 0.0000, 0.1000, 0.0000]], dtype=torch.float64)
+    """
+    gap, speed, approach = states.double().unbind(-1)
+    leader = kinematics.leader_distance((speed - approach).T, dt).T  # rules take time first
+    follower = kinematics.follower_distance(speed[:, :-1], speed[:, 1:], dt)
+    unexplained = gap.diff(dim=1) - (leader - follower)
+    error = torch.nn.functional.pad(unexplained.cumsum(dim=1), (1, 0))  # (context, steps)
+    longest = max(2 * error.shape[1] // 3, 1)
+    lags = range(1, min(horizon, longest) + 1)
+    known = torch.stack([(error[:, k:] - error[:, :-k]).square().mean(1) for k in lags], dim=1)
+    rest = known[:, -1:].expand(-1, horizon - known.shape[1])
+    return torch.cat([known, rest], dim=1).sqrt()
+
+
+def kinematics_of(simulator: Simulator) -> Kinematics:
+    """The simulator's own rule; for a black box, which has none, that of smooth speeds."""
+    return getattr(simulator, "kinematics", None) or LeaderAccelerationKinematics()
