@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 from asbc.reporting.figures.case_study import case_study
 from asbc.reporting.figures.comparison import ablation_bars, context_sweep
-from asbc.reporting.figures.convergence import Rounds, convergence
+from asbc.reporting.figures.convergence import Rounds, convergence, read_rounds
 from asbc.reporting.figures.posterior_checks import (
     contraction_boxes,
     coverage_curves,
@@ -84,6 +84,14 @@ def test_sweep_lines_pass_through_means_of_the_three_variables() -> None:
     line = figure.axes[1].lines[0]
     np.testing.assert_allclose(line.get_xdata(), [2, 15])
     np.testing.assert_allclose(line.get_ydata(), [8, 3])
+
+
+def test_rounds_without_a_loss_of_their_own_have_the_loss(tmp_path):
+    pd.DataFrame({"round": [0, 1], "loss": [3.0, 2.0]}).to_csv(tmp_path / "rounds.csv")
+    rounds = read_rounds(tmp_path / "rounds.csv", 1)
+    assert rounds.rounds["trained_loss"].tolist() == [3.0, 2.0]
+    assert read_rounds(tmp_path / "none.csv", 1) is None
+    assert len(convergence({"a": rounds}).axes) == 1
 
 
 def test_convergence_marks_the_selected_round() -> None:

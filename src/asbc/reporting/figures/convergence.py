@@ -44,7 +44,10 @@ def read_rounds(path: Path, selected: int | None) -> Rounds | None:
     """The rounds of a run from its rounds.csv; None where there is none."""
     if selected is None or not path.is_file():
         return None
-    return Rounds(pd.read_csv(path), selected)
+    table = pd.read_csv(path)
+    if "trained_loss" not in table:  # of a loop in which no round declines
+        table = table.assign(trained_loss=table["loss"])
+    return Rounds(table, selected)
 
 
 def convergence(runs: Mapping[str, Rounds]) -> Figure:
