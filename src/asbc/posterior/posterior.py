@@ -233,7 +233,10 @@ class Posterior(nn.Module):
 
     def _usable(self, theta: Tensor) -> Tensor:
         """Which draws (..., D) are inside the support and not on its edge by overflow."""
-        return self.prior.to(theta.device).contains(theta) & self.transform.resolves(theta)
+        inside = self.prior.contains(theta.cpu()).to(
+            theta.device
+        )  # a prior's bounds are on the CPU
+        return inside & self.transform.resolves(theta)
 
     def _standardise(self, theta: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Standardised u and the log-determinant of the map from it to theta."""
