@@ -22,9 +22,9 @@ WAYS = {
     "Arrow, ranges of keys (ours)": """
 from asbc.data.row_batches import RowBatches
 from asbc.data.sorted_buckets import sorted_buckets
-rows = RowBatches.of(source)
-keys = lambda: rows.batches(("recording", "pair_id"))
-sorted_buckets(keys, rows.batches, Path(target), 80_000)
+from asbc.engine import LocalEngine
+with LocalEngine(workers=1).pool() as pool:
+    sorted_buckets(RowBatches.of(source).stretches(), Path(target), 80_000, pool)
 """,
     "DuckDB, ORDER BY": f"""
 import duckdb

@@ -12,11 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from asbc.calibration.calibrate import CalibrationSettings, Job, calibrate_into
+from asbc.calibration.calibrate import (
+    CalibrationSettings,
+    Job,
+    calibrate_into,
+    workers_of,
+)
 from asbc.calibration.export import parts
 from asbc.calibration.refinement import NoRefinement, Refined, Refinement
 from asbc.data.pairs import Pairs
-from asbc.engine import LocalEngine, RayEngine
+from asbc.engine import Engine, LocalEngine, RayEngine
 from asbc.errors import InputError
 from asbc.run import Model
 from asbc.utils.files import room_below
@@ -67,13 +72,18 @@ def same(folder: Path, whole: Path) -> bool:
     return all((folder / n).read_bytes() == (whole / n).read_bytes() for n in FILES)
 
 
+def by(engine: Engine, folder: Path, job: Job, pairs: Pairs) -> None:
+    with workers_of(engine, job) as pool:
+        calibrate_into(folder, job, pairs, pool=pool)
+
+
 def deadly(job: Job, tmp_path: Path, seconds: float = 0.0) -> Job:
     killer = Deadly(job.refinement, "r/7", str(tmp_path / "killed"), seconds)
     return replace(job, refinement=killer)
 
 
 def test_a_local_worker_killed_in_the_middle(job, pairs, whole, tmp_path):
-    calibrate_into(tmp_path / "out", deadly(job, tmp_path), pairs, engine=LocalEngine(workers=2))
+    by(LocalEngine(workers=2), tmp_path / "out", deadly(job, tmp_path), pairs)
     assert (tmp_path / "killed").exists() and same(tmp_path / "out", whole)
 
 
@@ -82,7 +92,7 @@ def test_a_ray_worker_killed_in_the_middle(job, pairs, whole, tmp_path):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     ray.init(num_cpus=2, object_store_memory=10**8, log_to_driver=False, logging_level="error")
     try:
-        calibrate_into(tmp_path / "out", deadly(job, tmp_path), pairs, engine=RayEngine(workers=2))
+        by(RayEngine(workers=2), tmp_path / "out", deadly(job, tmp_path), pairs)
     finally:
         ray.shutdown()
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -94,7 +104,7 @@ def test_the_main_process_killed_in_the_middle(job, pairs, whole, tmp_path):
     slow, folder = deadly(job, tmp_path, seconds=0.4), tmp_path / "out"
     main = os.fork()
     if not main:
-        calibrate_into(folder, slow, pairs, engine=LocalEngine(workers=2))
+        by(LocalEngine(workers=2), folder, slow, pairs)
         os._exit(0)
     limit = time.monotonic() + 120
     while len(list((folder / "parts").glob("*.json"))) < 4:  # the manifest and three chunks
@@ -143,7 +153,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_written(job, pairs, whole,
             pytest.raises(InputError, match="out: the disk is full; make room"),
             room_below(folder),
         ):
-            calibrate_into(folder, job, pairs, engine=LocalEngine(workers=workers))
+            by(LocalEngine(workers=workers), folder, job, pairs)
         left = [name for name in (*FILES, "calibration.json") if (folder / name).exists()]
         assert not {*left} & {"draws.parquet", "posterior.nc", "calibration.json"}
         assert all((folder / n).read_bytes() == (whole / n).read_bytes() for n in left)
@@ -184,7 +194,7 @@ def test_many_drivers_are_written_in_parts(job, pairs, whole, tmp_path):
     in_parts = replace(job, settings=replace(job.settings, drivers_per_file=6))
     for workers in (1, 2):
         folder = tmp_path / str(workers)
-        calibrate_into(folder, in_parts, pairs, engine=LocalEngine(workers=workers))
+        by(LocalEngine(workers=workers), folder, in_parts, pairs)
         assert not (folder / "posterior.nc").exists() and not (folder / "posterior").exists()
     one, two = (
         {

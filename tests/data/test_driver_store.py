@@ -1,5 +1,6 @@
 """Tables of any size and order: the drivers that reading them at once would give."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,16 @@ def source(path: Path | str) -> PairsFile:
 
 
 def stored(path: Path | str, folder: Path, workers: int = 1, on_error="stop") -> StoredDrivers:
-    return store_drivers(source(path), folder, on_error, 1.0, LocalEngine(workers=workers))
+    with LocalEngine(workers=workers).pool() as pool:
+        return store_drivers(source(path), folder, on_error, 1.0, pool)
+
+
+def divided(
+    path: str, folder: Path, rows: int, by: str = "pair_id"
+) -> list[sorted_buckets.Bucket]:
+    with LocalEngine(workers=1).pool() as pool:
+        stretches = RowBatches.of(path).stretches()
+        return sorted_buckets.sorted_buckets(stretches, folder, rows, pool, by)
 
 
 @pytest.fixture
@@ -56,11 +66,13 @@ def small_steps(monkeypatch):
     """Batches and buckets of a few rows, so that a small table is divided, and divided again."""
     monkeypatch.setattr(row_batches, "BATCH", 50)
     monkeypatch.setattr(row_batches, "CSV_BLOCK", 2000)
+    monkeypatch.setattr(row_batches, "STRETCH", 200)
     monkeypatch.setattr(sorted_buckets, "MOST_BUCKETS", 4)
+    monkeypatch.setattr(sorted_buckets, "FILE_ROWS", 120)
     original = driver_store.sorted_buckets
 
-    def smaller(keys, rows, folder, bucket_rows):
-        return original(keys, rows, folder, bucket_rows=60)
+    def smaller(stretches, folder, bucket_rows, pool):
+        return original(stretches, folder, 60, pool)
 
     monkeypatch.setattr(driver_store, "sorted_buckets", smaller)
 
@@ -106,8 +118,8 @@ def test_any_order_and_format_gives_what_one_table_in_memory_gives(
 
 
 def test_no_bucket_is_larger_than_asked_for_unless_one_pair_is(small_steps, tmp_path):
-    rows = RowBatches.of(write_as(table().sample(frac=1, random_state=0), "csv", tmp_path / "d"))
-    buckets = sorted_buckets.sorted_buckets(rows.batches, rows.batches, tmp_path / "b", 60)
+    path = write_as(table().sample(frac=1, random_state=0), "csv", tmp_path / "d")
+    buckets = divided(path, tmp_path / "b", 60)
     assert sum(b.rows for b in buckets) == len(table())
     keys = [
         set(zip(*(b.read()[n].to_pylist() for n in ("recording", "pair_id")), strict=True))
@@ -120,10 +132,8 @@ def test_no_bucket_is_larger_than_asked_for_unless_one_pair_is(small_steps, tmp_
 
 def test_rows_are_kept_together_by_another_key(tmp_path):
     data = table().assign(follower_id=lambda t: t["pair_id"] // 4)
-    rows = RowBatches.of(write_as(data.sample(frac=1, random_state=0), "parquet", tmp_path / "d"))
-    buckets = sorted_buckets.sorted_buckets(
-        rows.batches, rows.batches, tmp_path / "b", 150, by="follower_id"
-    )
+    path = write_as(data.sample(frac=1, random_state=0), "parquet", tmp_path / "d")
+    buckets = divided(path, tmp_path / "b", 150, by="follower_id")
     keys = [
         set(zip(*(b.read()[n].to_pylist() for n in ("recording", "follower_id")), strict=True))
         for b in buckets
@@ -204,12 +214,16 @@ def test_a_store_is_used_again_until_its_files_change(tmp_path, monkeypatch):
 
 
 def test_workers_give_the_same_store(tmp_path, monkeypatch):
-    path = write_as(table(), "parquet", tmp_path / "data")
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / "pairs.parquet"
+    table().sample(frac=1, random_state=2).to_parquet(path, row_group_size=100)
+    monkeypatch.setattr(row_batches, "STRETCH", 250)
+    assert len(RowBatches.of(str(path)).stretches()) > 3
     original = driver_store.sorted_buckets
     monkeypatch.setattr(
         driver_store,
         "sorted_buckets",
-        lambda keys, rows, folder, bucket_rows: original(keys, rows, folder, 300),
+        lambda stretches, folder, bucket_rows, pool: original(stretches, folder, 300, pool),
     )
     one, two = stored(path, tmp_path / "1"), stored(path, tmp_path / "2", workers=2)
     assert one.fingerprint == two.fingerprint
@@ -230,14 +244,20 @@ def test_a_worker_that_does_not_see_the_files_says_so(tmp_path):
 def test_memory_does_not_grow_with_the_table(small_steps, tmp_path):
     data = table(200)
     data.to_parquet(tmp_path / "pairs.parquet", row_group_size=100)
-    rows = RowBatches.of(str(tmp_path / "pairs.parquet"))
-    before, most = pa.total_allocated_bytes(), 0
+    [*_, last] = RowBatches.of(str(tmp_path / "pairs.parquet")).stretches()
+    rows = Watched(replace(last, groups=(0, last.groups[1], 0)))  # all of the file
+    with LocalEngine(workers=1).pool() as pool:
+        sorted_buckets.sorted_buckets([rows], tmp_path / "b", 60, pool)
+    assert 0 < rows.most < data.memory_usage(deep=False).sum() / 2
 
-    def watched():
-        nonlocal most
-        for batch in rows.batches():
+
+class Watched:
+    """Rows that notice how much memory Arrow holds while they are read."""
+
+    def __init__(self, rows: row_batches.Stretch) -> None:
+        self.rows, self.before, self.most = rows, pa.total_allocated_bytes(), 0
+
+    def batches(self, only=None):
+        for batch in self.rows.batches(only):
             yield batch
-            most = max(most, pa.total_allocated_bytes() - before)
-
-    sorted_buckets.sorted_buckets(rows.batches, watched, tmp_path / "b", 60)
-    assert most < data.memory_usage(deep=False).sum() / 2
+            self.most = max(self.most, pa.total_allocated_bytes() - self.before)

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import arviz as az
 import numpy as np
 import torch
 from torch import Tensor
@@ -84,6 +83,8 @@ def smooth(log_weight: Tensor, leak_rate: Tensor) -> Importance:
         leak_rate: (driver,) share of q outside the support. Draws are redrawn until they are
             inside, so their density is q / (1 - leak rate).
     """
+    import arviz as az  # here: it takes a second, and drivers are mostly not weighted
+
     draws = log_weight.shape[1]
     usable = torch.isfinite(log_weight.amax(1)) & (leak_rate < 1)
     safe = torch.where(usable[:, None], log_weight, 0.0)

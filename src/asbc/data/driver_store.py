@@ -6,11 +6,10 @@ number of workers, and kept as one row per pair. Memory is bounded by a setting 
 tables.
 """
 
-import hashlib
 import json
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,16 +19,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
-from asbc.data.pairs import STATE_COLUMNS, Pairs
+from asbc.data.packed_pairs import digests, fingerprint, pack, unpack
+from asbc.data.pairs import Pairs
 from asbc.data.pairs_file import PairsFile, load_drivers
 from asbc.data.row_batches import RowBatches
 from asbc.data.sorted_buckets import Bucket, sorted_buckets
 from asbc.data.sound_pairs import readable_pairs, sound_pairs
 from asbc.data.source import DataSource, Loaded, count_drops
 from asbc.data.table import TableError, motion_defects, usual_motion
-from asbc.engine import Engine
+from asbc.engine import Pool
 from asbc.errors import InputError
 from asbc.utils.files import replacing, write_text
 
@@ -38,7 +37,7 @@ JUDGED_ROWS = 500_000
 # Bytes that checking takes per row, at the most.
 BYTES_PER_ROW = 3000
 INDEX = "index.json"
-NAMES = ("pair_id", "follower", "recording", "follower_class")
+SMALL = 5_000_000  # bytes of a table
 
 
 class Piece(ABC):
@@ -103,7 +102,7 @@ class GivenDrivers(DriverStore):
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
         """See `DriverStore`."""
-        return _fingerprint([_digests(self._pairs)], self._pairs.dt)
+        return fingerprint([digests(self._pairs)], self._pairs.dt)
 
 
 class Prepared(NamedTuple):
@@ -125,14 +124,9 @@ class StoredPiece(Piece):
 
     def pairs(self) -> Pairs:
         """See `Piece`."""
-        missing = [path for path, *_ in self.parts if not path.is_file()]
-        if missing:
-            raise InputError(
-                f"{missing[0]}: not seen by this worker; give an output= on storage that all "
-                "machines share"
-            )
+        _require_seen(path for path, *_ in self.parts)
         tables = [pq.read_table(path).slice(a, b - a) for path, a, b in self.parts]
-        return _unpack(pa.concat_tables(tables), self.dt)
+        return unpack(pa.concat_tables(tables), self.dt)
 
 
 class StoredDrivers(DriverStore):
@@ -170,8 +164,19 @@ class StoredDrivers(DriverStore):
             file.unlink(missing_ok=True)
 
 
+def pieces_of(source: DataSource) -> int | None:
+    """Workers that a source gives work to at the most; None: any number.
+
+    A worker starts in some seconds, in which another one reads and calibrates what SMALL says.
+    """
+    if not isinstance(source, PairsFile) or source.several:
+        return None
+    size = sum(file.stat().st_size for file in RowBatches.of(str(source.path)).files)
+    return max(1, size // SMALL)
+
+
 def open_drivers(
-    source: DataSource, folder: Path, on_error: str, memory: float, engine: Engine, known: bool
+    source: DataSource, folder: Path, on_error: str, memory: float, pool: Pool, known: bool
 ) -> DriverStore:
     """The drivers of any source: tables through `folder`, recordings (highD, NGSIM) in memory.
 
@@ -179,8 +184,8 @@ def open_drivers(
     """
     if not memory > 0:
         raise InputError(f"memory={memory}; expected GB above 0")
-    if isinstance(source, PairsFile):
-        return store_drivers(source, folder, on_error, memory, engine, known)
+    if isinstance(source, PairsFile) and not source.several:
+        return store_drivers(source, folder, on_error, memory, pool, known)
     found = load_drivers(source, on_error)
     return GivenDrivers(found.pairs, found.skipped, found.drops)
 
@@ -190,7 +195,7 @@ def store_drivers(
     folder: Path,
     on_error: str,
     memory: float,
-    engine: Engine,
+    pool: Pool,
     known: bool = False,
 ) -> StoredDrivers:
     """The usable drivers of tables of any size, kept in `folder`.
@@ -203,10 +208,10 @@ def store_drivers(
         folder: where they go: about 16 bytes per row, and five times that for a while.
         on_error: "stop" raises with the first bad driver's name, "skip" leaves them out.
         memory: GB that this process and each worker may take.
-        engine: who checks.
+        pool: who sorts and checks; workers on other machines must see the files and the folder.
         known: whether it is enough to know the drivers of a folder from which they were removed.
     """
-    rows = RowBatches.of(source.path)
+    rows = RowBatches.of(str(source.path))
     wanted = {"files": rows.identity(), "on_error": on_error, "settings": _asked(source)}
     if (folder / INDEX).is_file():
         index = json.loads((folder / INDEX).read_text())
@@ -215,18 +220,18 @@ def store_drivers(
             return store
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    buckets = sorted_buckets(
-        lambda: rows.batches(("recording", "pair_id")),
-        rows.batches,
-        folder / "unchecked",
-        bucket_rows=max(1000, int(memory * 1e9 / 4 / BYTES_PER_ROW)),
-    )
+    most = max(1000, int(memory * 1e9 / 4 / BYTES_PER_ROW))
+    buckets = sorted_buckets(rows.stretches(), folder / "unchecked", most, pool)
+    if not buckets:
+        raise rows.no_rows()
     check = Check(rows, source, on_error, folder)
-    with engine.pool(most=len(buckets)) as pool:
-        [usual] = pool.gather(judge, [("the table as a whole", (check, _judged(buckets)))])
-        check = replace(check, usual=usual)
-        work = [(f"drivers {i + 1} of {len(buckets)}", (check, b)) for i, b in enumerate(buckets)]
-        found = dict(pool.map(prepare, work, "checking the table"))
+    [usual] = pool.gather(judge, [("the table as a whole", (check, _judged(buckets)))])
+    check = replace(check, usual=usual)
+    work = [
+        (f"drivers {i + 1} of {len(buckets)}", (check, i, bucket))
+        for i, bucket in enumerate(buckets)
+    ]
+    found = dict(pool.map(prepare, work, "checking the table"))
     prepared: list[Prepared] = [found[key] for key, _ in work]
     shutil.rmtree(folder / "unchecked")
     index = _index(prepared, source) | {"wanted": wanted}
@@ -258,11 +263,7 @@ class Check:
 
     def read(self, bucket: Bucket) -> pd.DataFrame:
         """The rows of a bucket, labelled as messages call them."""
-        if not bucket.path.is_file():
-            raise InputError(
-                f"{bucket.path}: not seen by this worker; give an output= on storage that all "
-                "machines share"
-            )
+        _require_seen(path for path, *_ in bucket.places)
         table = bucket.read().to_pandas()
         table.index = self.rows.labels(table)
         for place in np.flatnonzero(table["note"].notna().to_numpy()).tolist():
@@ -273,7 +274,7 @@ class Check:
         return table.drop(columns=["file", "row", "note"])
 
 
-def judge(_: None, piece: tuple[Check, Sequence[Bucket]]) -> dict[str, float]:
+def judge(_: object, piece: tuple[Check, Sequence[Bucket]]) -> dict[str, float]:
     """What is usual in a table, by some buckets of it; an error if it is wrong as a whole."""
     check, buckets = piece
     table = pd.concat([check.read(bucket) for bucket in buckets])
@@ -286,22 +287,32 @@ def judge(_: None, piece: tuple[Check, Sequence[Bucket]]) -> dict[str, float]:
     return usual_motion(readable)
 
 
-def prepare(_: None, piece: tuple[Check, Bucket]) -> Prepared:
-    """Check a bucket and store its usable pairs."""
-    check, bucket = piece
+def prepare(_: object, piece: tuple[Check, int, Bucket]) -> Prepared:
+    """Check a bucket, which has a number, and store its usable pairs."""
+    check, number, bucket = piece
     source = check.source
     sound, bad = sound_pairs(check.read(bucket), check.rows.source, source.dt, check.usual)
     if bad and check.on_error == "stop":
         name, reason = next(iter(bad.items()))
         raise InputError(f"driver {name}: {reason}, or set on_error=skip")
     table, drops = source.thinned(Loaded(sound, {})) if len(sound) else Loaded(sound, {})
-    file = "-".join(bucket.path.relative_to(check.folder / "unchecked").with_suffix("").parts)
+    file = f"{number:06d}.parquet"
     if table.empty:
         return Prepared(file, 0, b"", bad, drops)
     pairs = source.packed(table)
-    with replacing(check.folder / f"{file}.parquet") as path:
-        pq.write_table(_pack(pairs), path, compression="lz4")
-    return Prepared(f"{file}.parquet", len(pairs), _digests(pairs), bad, drops)
+    with replacing(check.folder / file) as path:
+        pq.write_table(pack(pairs), path, compression="lz4")
+    return Prepared(file, len(pairs), digests(pairs), bad, drops)
+
+
+def _require_seen(paths: Iterable[Path]) -> None:
+    """Raise on a machine that does not see what another one has written."""
+    missing = next((path for path in paths if not path.is_file()), None)
+    if missing is not None:
+        raise InputError(
+            f"{missing}: not seen by this worker; give an output= on storage that all machines "
+            "share"
+        )
 
 
 def _index(prepared: Sequence[Prepared], source: PairsFile) -> dict[str, Any]:
@@ -313,53 +324,10 @@ def _index(prepared: Sequence[Prepared], source: PairsFile) -> dict[str, Any]:
         raise InputError(next(iter(skipped.values())))
     if not files:
         raise source.nothing(drops)
-    digests = (part.digests for part in prepared)
     return {
         "dt": source.dt,
-        "fingerprint": _fingerprint(digests, source.dt),
+        "fingerprint": fingerprint((part.digests for part in prepared), source.dt),
         "files": files,
         "skipped": skipped,
         "drops": drops,
     }
-
-
-def _pack(pairs: Pairs) -> pa.Table:
-    """A row per pair."""
-    columns: dict[str, Any] = {name: list(getattr(pairs, name)) for name in NAMES}
-    offsets = pa.array(pairs.offsets.numpy(), pa.int64())
-    for name in STATE_COLUMNS:
-        values = pa.array(getattr(pairs, name).numpy())
-        columns[name] = pa.LargeListArray.from_arrays(offsets, values)
-    return pa.table(columns)
-
-
-def _unpack(table: pa.Table, dt: float) -> Pairs:
-    """What `_pack` packed."""
-    table = table.combine_chunks()
-    content: dict[str, Any] = {name: tuple(table[name].to_pylist()) for name in NAMES}
-    lists = {name: table[name].chunk(0) for name in STATE_COLUMNS}
-    lengths = np.diff(lists["gap"].offsets.to_numpy())
-    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-    for name, values in lists.items():
-        content[name] = torch.from_numpy(values.flatten().to_numpy().copy())
-    return Pairs(**content, dt=dt, offsets=offsets)
-
-
-def _digests(pairs: Pairs) -> bytes:
-    """A hash of 8 bytes per pair."""
-    columns = [getattr(pairs, name).numpy() for name in ("gap", "speed", "leader_speed")]
-    ends = pairs.offsets.tolist()
-    made = []
-    for i, name in enumerate(pairs.pair_id):
-        digest = hashlib.blake2b(name.encode(), digest_size=8)
-        for column in columns:
-            digest.update(column[ends[i] : ends[i + 1]].tobytes())
-        made.append(digest.digest())
-    return b"".join(made)
-
-
-def _fingerprint(digests: Iterator[bytes] | Sequence[bytes], dt: float) -> str:
-    digest = hashlib.blake2b(repr(dt).encode(), digest_size=8)
-    for part in digests:
-        digest.update(part)
-    return digest.hexdigest()

@@ -29,6 +29,7 @@ TEXT = (*ID_COLUMNS, "follower_class", "leader_id")
 NUMBERS = (*NUMERIC_COLUMNS, "acceleration")
 # Rows of a batch; with all columns about 10 MB.
 BATCH = 100_000
+STRETCH = 500_000  # rows that a worker reads at once, where a file can be divided
 CSV_BLOCK = 8 << 20  # bytes
 
 
@@ -115,16 +116,64 @@ class RowBatches:
         text = pc.binary_join_element_wise(rows, names, " of ")
         return pd.Index(text.to_pandas(), name=name)
 
+    def stretches(self) -> list["Stretch"]:
+        """All rows in turn, divided into what workers can read side by side.
+
+        A CSV file is one: lines have to be counted from its beginning.
+        """
+        columns = self.columns()
+        return [
+            Stretch(file, number, columns, groups)
+            for number, file in enumerate(self.files)
+            for groups in ([None] if _is_csv(file) else _row_groups(_parquet(file)))
+        ]
+
+    def no_rows(self) -> TableError:
+        """What is wrong with a table that is empty."""
+        return TableError(f"{self.source}: no rows; a pairs table needs at least one pair")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive rows of a file; it can be sent to a worker.
+
+    Args:
+        file: where.
+        number: of the file among those of the table.
+        columns: the known ones.
+        groups: row groups of a Parquet file, the first and the last + 1, and the first row;
+            None: all of the file.
+    """
+
+    file: Path
+    number: int
+    columns: tuple[str, ...]
+    groups: tuple[int, int, int] | None = None
+
     def batches(self, only: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Batches of all files in turn, with all columns or some of them."""
-        columns, rows = only or self.columns(), 0
-        for number, file in enumerate(self.files):
-            read = _read_csv if _is_csv(file) else _read_parquet
-            for batch, labels in read(file, columns):
-                rows += len(batch)
-                yield _typed(batch, columns, number, labels)
-        if not rows:
-            raise TableError(f"{self.source}: no rows; a pairs table needs at least one pair")
+        """The rows in turn, with all columns or some of them."""
+        if not self.file.is_file():
+            raise InputError(
+                f"pairs: {self.file}: not seen by this worker; give a data.path on storage that "
+                "all machines share"
+            )
+        columns = only or self.columns
+        if self.groups is None:
+            found = _read_csv(self.file, columns)
+        else:
+            found = _read_parquet(self.file, columns, *self.groups)
+        for batch, labels in found:
+            yield _typed(batch, columns, self.number, labels)
+
+
+def _row_groups(content: pq.ParquetFile) -> Iterator[tuple[int, int, int]]:
+    """Runs of row groups with STRETCH rows or one group more, and the first row of each run."""
+    first = start = rows = 0
+    for group in range(content.num_row_groups):
+        rows += content.metadata.row_group(group).num_rows
+        if rows - start >= STRETCH or group == content.num_row_groups - 1:
+            yield first, group + 1, start
+            first, start = group + 1, rows
 
 
 def _is_csv(file: Path) -> bool:
@@ -138,10 +187,12 @@ def _parquet(file: Path) -> pq.ParquetFile:
         raise InputError(f"pairs: {file}: not a readable Parquet file ({error})") from error
 
 
-def _read_parquet(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.Table, np.ndarray]]:
-    content, row = _parquet(file), 0
+def _read_parquet(
+    file: Path, columns: Sequence[str], first: int, last: int, row: int
+) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    content, groups = _parquet(file), list(range(first, last))
     try:
-        for batch in content.iter_batches(BATCH, columns=list(columns), use_threads=False):
+        for batch in content.iter_batches(BATCH, groups, list(columns), use_threads=False):
             if len(batch):
                 yield pa.table(batch), np.arange(row, row + len(batch))
                 row += len(batch)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from asbc.data.pairs import pair_starts
-from asbc.data.source import decimate
+from asbc.data.resampling import check_steps
 from asbc.data.table import TableError, check_format, motion_defects
 from asbc.errors import InputError
 
@@ -23,7 +23,7 @@ def sound_pairs(
     Args:
         table: any table that has the columns and some rows; its index labels rows in messages.
         source: what messages call it.
-        dt: the time step that every pair must have, or divide.
+        dt: the time step that pairs are brought to.
         usual: None for a whole table; for a part of one see `asbc.data.table.motion_defects`.
 
     Raises:
@@ -84,5 +84,5 @@ def readable_pairs(
 
 def _checked(table: pd.DataFrame, source: str, dt: float) -> pd.DataFrame:
     checked = check_format(table, source)
-    decimate(checked, dt, source)
+    check_steps(checked, dt, source)
     return checked

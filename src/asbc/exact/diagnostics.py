@@ -1,11 +1,14 @@
-"""How to run NUTS, its chains as ArviZ data, and the verdict on whether they converged."""
+"""How to run NUTS, its chains as ArviZ data, and the verdict on whether they converged.
+
+ArviZ is imported where it is used: it takes a second to load, and who only
+reads settings has no use for it.
+"""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import arviz as az
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,6 +16,9 @@ from torch import Tensor
 
 from asbc.errors import InputError
 from asbc.utils.checks import check_number
+
+if TYPE_CHECKING:
+    from arviz import InferenceData
 
 
 class Chains(NamedTuple):
@@ -152,14 +158,14 @@ class Convergence:
         )
 
 
-def pooled_data(chains: Chains, names: Sequence[str]) -> az.InferenceData:
+def pooled_data(chains: Chains, names: Sequence[str]) -> "InferenceData":
     """One posterior: theta with dimensions chain, draw, parameter."""
     return _inference_data(chains, {"theta": ["parameter"]}, {"parameter": list(names)})
 
 
 def driver_data(
     chains: Sequence[Chains], names: Sequence[str], drivers: Sequence[str]
-) -> az.InferenceData:
+) -> "InferenceData":
     """A posterior per driver: theta with dimensions chain, draw, driver, parameter."""
     joined = Chains(
         {"theta": np.stack([c.sites["theta"] for c in chains], axis=2)},
@@ -179,7 +185,7 @@ def driver_data(
 
 def population_data(
     chains: Chains, names: Sequence[str], drivers: Sequence[str]
-) -> az.InferenceData:
+) -> "InferenceData":
     """A hierarchical posterior: population parameters, and theta of the drivers it saw."""
     dims = {
         "mean": ["parameter"],
@@ -196,7 +202,7 @@ def repeated_data(
     ess: NDArray[np.float64],
     names: Sequence[str],
     drivers: Sequence[str],
-) -> az.InferenceData:
+) -> "InferenceData":
     """Posteriors of drivers sampled several times over by importance; the repeats are the chains.
 
     Args:
@@ -205,6 +211,8 @@ def repeated_data(
         names: of the parameters.
         drivers: their ids.
     """
+    import arviz as az
+
     return az.from_dict(
         posterior={"theta": theta},
         constant_data={"importance_ess": ess},
@@ -214,11 +222,11 @@ def repeated_data(
 
 
 def with_repeated(
-    data: az.InferenceData,
+    data: "InferenceData",
     place: Sequence[int] | NDArray[np.int64],
     theta: NDArray[np.float64],
     ess: NDArray[np.float64],
-) -> az.InferenceData:
+) -> "InferenceData":
     """The data of `driver_data` with some drivers' chains replaced by draws by importance.
 
     Args:
@@ -226,6 +234,8 @@ def with_repeated(
         place: of the drivers to replace.
         theta, ess: of these drivers, as for `repeated_data`.
     """
+    from arviz import InferenceData
+
     posterior, stats = (data[name].copy(deep=True) for name in ("posterior", "sample_stats"))
     posterior["theta"].values[:, :, place] = theta
     for name in ("diverging", "n_steps"):
@@ -233,14 +243,16 @@ def with_repeated(
     proposals = np.full(posterior.sizes["driver"], np.nan)
     proposals[place] = ess
     constant = posterior[["driver"]].assign(importance_ess=("driver", proposals))
-    return az.InferenceData(posterior=posterior, sample_stats=stats, constant_data=constant)
+    return InferenceData(posterior=posterior, sample_stats=stats, constant_data=constant)
 
 
-def check(data: az.InferenceData, settings: NutsSettings) -> Convergence:
+def check(data: "InferenceData", settings: NutsSettings) -> Convergence:
     """Rank-normalised r-hat and bulk effective sample size of every sampled quantity.
 
     Draws by importance count as many times as the proposals behind them.
     """
+    import arviz as az
+
     # The correlations follow from draws that are checked, and their diagonal is constant.
     sampled = data["posterior"].drop_vars("correlation", errors="ignore")
     r_hat, ess = az.rhat(sampled), az.ess(sampled, method="bulk")
@@ -271,7 +283,7 @@ def check(data: az.InferenceData, settings: NutsSettings) -> Convergence:
     )
 
 
-def with_population(drivers: az.InferenceData, population: az.InferenceData) -> az.InferenceData:
+def with_population(drivers: "InferenceData", population: "InferenceData") -> "InferenceData":
     """The test drivers' posterior, with the population's in groups of its own."""
     drivers.add_groups(
         population_posterior=population["posterior"],
@@ -282,7 +294,9 @@ def with_population(drivers: az.InferenceData, population: az.InferenceData) -> 
 
 def _inference_data(
     chains: Chains, dims: Mapping[str, list[str]], coords: Mapping[str, list[str]]
-) -> az.InferenceData:
+) -> "InferenceData":
+    import arviz as az
+
     posterior = {name: value for name, value in chains.sites.items() if name in dims}
     return az.from_dict(
         posterior=posterior,

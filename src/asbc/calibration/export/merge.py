@@ -2,10 +2,9 @@
 
 import csv
 import io
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -55,21 +54,22 @@ def merge(
     if not any(len(parts.drivers(i, ["pair_id"])) for i in range(len(edges))):
         raise InputError("no driver could be calibrated")
     arviz = len(groups) == 1 if settings.arviz is None else settings.arviz
-    work = []
+    work: list[tuple[str, PartWork]] = []
     for number, group in enumerate(groups):
         names = {
             kind: folder / (f"{kind}.{end}" if len(groups) == 1 else f"{kind}/{number:05d}.{end}")
             for kind, end in KINDS.items()
-            if arviz or kind != "posterior"
         }
-        pieces = [drivers.piece(*edges[i]) if arviz else None for i in group]
-        starts = [edges[i][0] for i in group]
-        work.append((f"part {number}", (parts, group, pieces, starts, names)))
+        pieces = [drivers.piece(*edges[i]) for i in group] if arviz else []
+        chunks = Chunks(parts, group, [edges[i][0] for i in group])
+        if arviz:  # the longest first
+            work.append((f"ArviZ file of part {number}", (write_netcdf, chunks, names, pieces)))
+        work.append((f"draws of part {number}", (write_draws, chunks, names, [])))
+        work.append((f"tables of part {number}", (write_tables, chunks, names, [])))
+    found = dict(pool.map(_write, work, "writing"))
     if len(groups) == 1:
-        write_part(job, work[0][1])
         return
-    found = dict(pool.map(write_part, work, "writing"))
-    rows = [(f"{i:05d}", *found[key]) for i, (key, _) in enumerate(work)]
+    rows = [(f"{i:05d}", *found[f"tables of part {i}"]) for i in range(len(groups))]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
         [("part", "drivers", "first_pair_id", "last_pair_id"), *rows]
@@ -77,39 +77,63 @@ def merge(
     write_text(folder / INDEX, text.getvalue())
 
 
-# Chunks, which of them, their drivers (for ArviZ), the first one's position, file by kind.
-PartWork = tuple[Parts, list[int], list[Piece | None], list[int], dict[str, Path]]
+class Chunks(NamedTuple):
+    """Finished chunks that make one part: which of them, and the first driver of each."""
+
+    parts: Parts
+    group: list[int]
+    starts: list[int]
+
+    def drivers(self) -> pd.DataFrame:
+        """Their table of drivers."""
+        return pd.concat([self.parts.drivers(i) for i in self.group], ignore_index=True)
 
 
-def write_part(job: "Job", work: PartWork) -> tuple[int, str, str]:
-    """Write the files of some chunks; how many drivers, the first and the last."""
-    parts, group, pieces, starts, names = work
-    prior = job.model.simulator.prior
-    drivers = pd.concat([parts.drivers(i) for i in group], ignore_index=True)
+# Who writes a file, of which chunks, file by kind, and their drivers where ArviZ needs them.
+PartWork = tuple[Callable[..., Any], Chunks, dict[str, Path], list[Piece]]
+
+
+def _write(job: "Job", work: PartWork) -> Any:
+    write, *arguments = work
+    return write(job, *arguments)
+
+
+def write_tables(
+    job: "Job", chunks: Chunks, names: dict[str, Path], _: list[Piece]
+) -> tuple[int, str, str]:
+    """Write the tables of drivers and of their parameters; how many, the first and the last."""
+    drivers = chunks.drivers()
     with replacing(names["summary"]) as path:
-        long_summary(drivers, prior).to_csv(path, index=False, float_format="%.6g")
+        summary = long_summary(drivers, job.model.simulator.prior)
+        summary.to_csv(path, index=False, float_format="%.6g")
     with replacing(names["drivers"]) as path:
         driver_columns(drivers).to_csv(path, index=False, float_format="%.6g")
-    with ExitStack() as stack:
-        path = stack.enter_context(replacing(names["draws"]))
-        netcdf = None
-        if "posterior" in names:
-            samples = job.settings.samples
-            netcdf = InferenceDataWriter(
-                names["posterior"], job.model, drivers["pair_id"], samples
-            )
-            stack.enter_context(netcdf)
-        schema = parts.draws_schema(group[0])
-        writer = stack.enter_context(pq.ParquetWriter(path, schema, **ENCODING))
-        for index, piece, start in zip(group, pieces, starts, strict=True):
-            part = parts.read(index)
-            # One row group per chunk: readers need not hold more than that.
-            writer.write_table(part.draws, row_group_size=max(1, part.draws.num_rows))
-            if netcdf is not None and piece is not None:
-                place = part.drivers["position"].to_numpy(copy=True) - start
-                netcdf.add(part, piece.pairs().select(place))
     ids = drivers["pair_id"]
     return len(drivers), (ids.iloc[0] if len(ids) else ""), (ids.iloc[-1] if len(ids) else "")
+
+
+def write_draws(job: "Job", chunks: Chunks, names: dict[str, Path], _: list[Piece]) -> None:
+    """Write the draws, a row group per chunk: readers need not hold more than that."""
+    parts, group, _starts = chunks
+    schema = parts.draws_schema(group[0])
+    with (
+        replacing(names["draws"]) as path,
+        pq.ParquetWriter(path, schema, **ENCODING) as writer,
+    ):
+        for index in group:
+            draws = parts.draws(index)
+            writer.write_table(draws, row_group_size=max(1, draws.num_rows))
+
+
+def write_netcdf(job: "Job", chunks: Chunks, names: dict[str, Path], pieces: list[Piece]) -> None:
+    """Write the file for ArviZ."""
+    ids = chunks.drivers()["pair_id"]
+    path, samples = names["posterior"], job.settings.samples
+    with InferenceDataWriter(path, job.model, ids, samples) as netcdf:
+        for index, start, piece in zip(chunks.group, chunks.starts, pieces, strict=True):
+            part = chunks.parts.read(index)
+            place = part.drivers["position"].to_numpy(copy=True) - start
+            netcdf.add(part, piece.pairs().select(place))
 
 
 def draws_files(place: Path) -> list[Path]:
