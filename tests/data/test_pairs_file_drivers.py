@@ -24,7 +24,8 @@ def load(request, tmp_path_factory):  # type: ignore[no-untyped-def]
 
     def through_disk(source: PairsFile, on_error: str) -> Drivers:
         folder = tmp_path_factory.mktemp("store") / "drivers"
-        store = store_drivers(source, folder, on_error, 1.0, LocalEngine(workers=1))
+        with LocalEngine(workers=1).pool() as pool:
+            store = store_drivers(source, folder, on_error, 1.0, pool)
         pairs = store.piece(0, len(store)).pairs()
         return Drivers(pairs, store.skipped, store.drops)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from asbc.data.pairs import Pairs
-from asbc.data.source import DataSource, split_by_follower
+from asbc.data.source import DataSource
 from asbc.evaluation.evaluate import evaluate_draws
 from asbc.evaluation.protocol import EvaluationSettings
 from asbc.evaluation.results import Evaluation, RunInfo
@@ -86,8 +86,7 @@ def for_every_pair(theta: Tensor, pairs: Pairs) -> Tensor:
 def known_pairs(source: DataSource) -> Pairs:
     """Training and validation pairs: no baseline chooses anything by a validation score."""
     pairs = source.pairs()
-    _, _, test = split_by_follower(pairs, source.split, source.split_seed)
-    held_out = set(test.pair_id)
+    held_out = set(source.splits().test.pair_id)
     return pairs.select([i for i, name in enumerate(pairs.pair_id) if name not in held_out])
 
 

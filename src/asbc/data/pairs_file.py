@@ -4,7 +4,8 @@ Also what calibration reads: the drivers of a source, in which one that cannot b
 and skipped if so wanted.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ import pyarrow.parquet as pq
 from asbc.data.columns import header, read_csv_columns
 from asbc.data.pairs import Pairs
 from asbc.data.sound_pairs import sound_pairs
-from asbc.data.source import DataSource, Loaded
+from asbc.data.source import SPLIT_NAMES, DataSource, Loaded, Splits
+from asbc.data.summary import summarise
 from asbc.data.table import (
     ID_COLUMNS,
     NUMERIC_COLUMNS,
@@ -32,7 +34,7 @@ def read_pairs(data: pd.DataFrame | str | Path, dt: float = 0.2, min_duration: f
 
     Args:
         data: one row per time step; columns and units are those of `asbc.data.table`.
-        dt: time step of the result (s); finer data are decimated by a whole factor.
+        dt: time step of the result (s); other data are thinned, or interpolated.
         min_duration: shortest pair kept (s).
 
     Example:
@@ -55,7 +57,7 @@ def as_source(
 
     Args:
         data: what there is.
-        dt: time step (s); finer data are decimated.
+        dt: time step (s); other data are thinned, or interpolated.
         context_steps: samples that every pair must have.
         min_duration: shortest pair used (s); None: as long as the context.
     """
@@ -70,16 +72,56 @@ def as_source(
 
 @dataclass(frozen=True, kw_only=True)
 class PairsFile(DataSource):
-    """Pairs from one file with the columns of `asbc.data.table`."""
+    """Pairs from a file with the columns of `asbc.data.table`, or from several data sets.
 
-    path: str
+    Args:
+        path: the file, or a list of them. Each of several is split by itself, so its test drivers
+            are the same as when it is used alone.
+    """
+
+    path: str | Sequence[str]
+
+    @property
+    def several(self) -> tuple["PairsFile", ...]:
+        """Each of several files as a source of its own; () for one file."""
+        if isinstance(self.path, str):
+            return ()
+        if not self.path:
+            raise InputError("data.path=[]: no file; give data.path=FILE or data.path=[A,B]")
+        return tuple(replace(self, path=path) for path in self.path)
 
     @property
     def description(self) -> str:
-        return f"pairs: {self.path}"
+        return f"pairs: {self.path if isinstance(self.path, str) else ' and '.join(self.path)}"
 
     def load(self) -> Loaded:
-        return Loaded(read_table(self.path), {})
+        if not self.several:
+            return Loaded(read_table(str(self.path)), {})
+        tables = [source.load().table for source in self.several]
+        names = [set(zip(t["recording"], t["pair_id"], strict=True)) for t in tables]
+        for i, (path, own) in enumerate(zip(self.path, names, strict=True)):
+            twice = sorted(own.intersection(*[set().union(*names[:i])]))
+            if twice:
+                raise InputError(
+                    f"pairs: {path}: pair {'/'.join(map(str, twice[0]))} is in another file too; "
+                    "give the recordings of one of them other names"
+                )
+        return Loaded(pd.concat(tables, ignore_index=True), {})
+
+    def splits(self) -> Splits:
+        """Pairs split by follower; several files each by itself, then joined."""
+        if not self.several:
+            return super().splits()
+        pairs = self.pairs()
+        each = [source.splits() for source in self.several]
+        parts = {
+            name: pairs.select(
+                [pairs.find(i) for part in each for i in getattr(part, name).pair_id]
+            )
+            for name in SPLIT_NAMES
+        }
+        summary = summarise(self.description, pairs, parts, self.drops)
+        return Splits(**parts, summary=summary)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +200,8 @@ def load_drivers(source: DataSource, on_error: str) -> Drivers:
     except InputError as error:
         if not isinstance(source, PairsFile | PairsFrame) or isinstance(error, TableError):
             raise
+        if isinstance(source, PairsFile) and source.several:
+            raise
         usable = UsablePairs.of(source)
         try:
             bad = usable.bad
@@ -231,11 +275,11 @@ def _anything(source: PairsFile | PairsFrame) -> pd.DataFrame:
     """The table as text or as it is stored, so that one bad cell does not hide the others."""
     if isinstance(source, PairsFrame):
         table = source.frame
-    elif source.path.lower().endswith(".csv"):
-        table = pd.read_csv(source.path, dtype=str)
+    elif str(source.path).lower().endswith(".csv"):
+        table = pd.read_csv(str(source.path), dtype=str)
         table.index = pd.RangeIndex(2, len(table) + 2, name="line")
     else:
-        table = pd.read_parquet(source.path)
+        table = pd.read_parquet(str(source.path))
     if table.empty or not {*ID_COLUMNS, *NUMERIC_COLUMNS} <= set(table):
         raise ValueError("rows or columns are missing: no single driver can be blamed for that")
     return table

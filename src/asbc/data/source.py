@@ -1,6 +1,6 @@
 """A data source: where pairs come from, and the steps every source shares.
 
-Those steps are here too: decimation to one time step, dropping of short pairs, and the split into
+Those steps are here too: one time step for all, dropping of short pairs, and the split into
 training, validation and test followers.
 """
 
@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 
 from asbc.data.pairs import Pairs
+from asbc.data.resampling import divides, resample
 from asbc.data.summary import DataSummary, summarise
-from asbc.data.table import TIME_TOLERANCE, time_steps
+from asbc.data.table import time_steps
 from asbc.errors import InputError
 from asbc.utils.random import stream
 
@@ -49,7 +50,8 @@ class DataSource(ABC):
     """Settings and steps shared by all sources; a subclass only says how to load a pairs table.
 
     Args:
-        dt: time step of everything downstream; finer recordings are decimated by a whole factor.
+        dt: time step of everything downstream; recordings at another one
+            are thinned, or interpolated up to 0.5 s (`asbc.data.resampling`).
         context_steps: samples the encoder reads (T_E); no pair may be shorter.
         min_duration: shortest pair kept, in seconds (T_min).
         split: train, validation and test fractions of the followers.
@@ -95,9 +97,9 @@ class DataSource(ABC):
 
     def thinned(self, loaded: Loaded) -> Loaded:
         """A table that has rows at the time step `dt`, without its short pairs."""
-        table = decimate(loaded.table, self.dt, self.description)
+        table, changed = resample(loaded.table, self.dt, self.description)
         table, short = drop_short(table, self.dt, self.min_duration)
-        return Loaded(table, count_drops(loaded.drops, short))
+        return Loaded(table, count_drops(loaded.drops, changed, short))
 
     def packed(self, table: pd.DataFrame) -> Pairs:
         """The pairs of a thinned table, each as long as the context or longer."""
@@ -195,21 +197,6 @@ def split_sizes(count: int, fractions: Sequence[float]) -> tuple[int, int, int]:
     return count - validation - test, validation, test
 
 
-def decimate(table: pd.DataFrame, dt: float, source: str) -> pd.DataFrame:
-    """Every k-th row of each pair, counted from its first, where k is `dt` over its time step."""
-    starts, steps = time_steps(table)
-    steps = np.where(np.isfinite(steps), steps, dt)  # a one-row pair is too short to keep anyway
-    misfits = np.flatnonzero(~_divides(steps, dt))
-    if len(misfits):
-        row = table.iloc[starts[misfits[0]]]
-        where = f"{source}: recording {row['recording']}, pair {row['pair_id']}"
-        raise _misfit(dt, float(steps[misfits[0]]), where)
-    factors = np.round(dt / steps).astype(np.int64)
-    lengths = np.diff(np.append(starts, len(table)))
-    position = np.arange(len(table)) - np.repeat(starts, lengths)
-    return table[position % np.repeat(factors, lengths) == 0].reset_index(drop=True)
-
-
 def whole_factor(dt: float, step: float, where: str) -> int:
     """How many recorded steps make one `dt`; an error when that is not a whole number.
 
@@ -217,7 +204,7 @@ def whole_factor(dt: float, step: float, where: str) -> int:
         >>> whole_factor(0.2, 0.04, "recording 01")
         5
     """
-    if not _divides(np.float64(step), dt):
+    if not divides(np.float64(step), dt):
         raise _misfit(dt, step, where)
     return round(dt / step)
 
@@ -258,11 +245,6 @@ def count_drops(*counts: dict[str, int]) -> dict[str, int]:
         for reason, number in part.items():
             total[reason] = total.get(reason, 0) + number
     return {reason: number for reason, number in total.items() if number}
-
-
-def _divides(step: np.ndarray | np.float64, dt: float) -> np.ndarray:
-    factor = np.round(dt / step)
-    return (factor >= 1) & (np.abs(factor * step - dt) <= TIME_TOLERANCE * step)
 
 
 def _misfit(dt: float, step: float, where: str) -> InputError:
