@@ -1,9 +1,14 @@
 """Structural types, for packages that come before what they describe."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from asbc.data.segments import Segments
+
+    States = Tensor | Segments
 
 
 class Samples(Protocol):
@@ -17,14 +22,17 @@ class Samples(Protocol):
 
 
 class Density(Protocol):
-    """q(theta | trajectory) as everybody but its training sees it; `Posterior` provides it."""
+    """q(theta | x) as everybody but its training sees it; `Posterior` provides it.
 
-    def encode(self, states: Tensor) -> Tensor: ...  # (contexts, d)
+    x is one trajectory (T, 3) per driver, or its segments where the model reads several.
+    """
 
-    def sample(self, states: Tensor, n: int, rng: np.random.Generator) -> Samples: ...
+    def encode(self, states: "States") -> Tensor: ...  # (contexts, d)
 
-    def log_prob(self, theta: Tensor, states: Tensor) -> Tensor: ...  # (contexts[, n])
+    def sample(self, states: "States", n: int, rng: np.random.Generator) -> Samples: ...
 
-    def log_prob_grid(self, theta: Tensor, states: Tensor) -> Tensor: ...  # (contexts, n)
+    def log_prob(self, theta: Tensor, states: "States") -> Tensor: ...  # (contexts[, n])
+
+    def log_prob_grid(self, theta: Tensor, states: "States") -> Tensor: ...  # (contexts, n)
 
     def member(self, key: int) -> "Density": ...

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from asbc.data.history import context_start, context_states
 from asbc.data.windows import EvaluationWindows, evaluation_windows, leader_windows
 from asbc.errors import InputError
 from asbc.evaluation import predict
-from asbc.evaluation.context import context_start, context_states
 from asbc.evaluation.evaluate import (
     evaluate_draws,
     evaluate_posterior,
@@ -152,8 +152,8 @@ def test_evaluations_differ_where_contexts_do_only(setting) -> None:
 
 def test_what_cannot_be_is_refused_in_one_line(setting) -> None:
     simulator, pairs = setting
-    with pytest.raises(InputError, match="evaluation.context=all; expected one of first, latest"):
-        EvaluationSettings(context="all")
+    with pytest.raises(InputError, match="context=last; expected one of first, latest, all"):
+        EvaluationSettings(context="last")
     with pytest.raises(InputError, match="evaluation.context=latest needs a posterior"):
         require_first_context(LATEST)
     theta = simulator.prior.sample(6 * 8, np.random.default_rng(0)).view(6, 8, -1)

@@ -180,8 +180,8 @@ LARGE_BATCH = """
 import resource, sys, torch
 from pathlib import Path
 from functools import partial
-from asbc.posterior import PosteriorEstimator
 from asbc.posterior.encoder import LocalGlobalEncoder
+from asbc.posterior.estimator import PosteriorEstimator
 from asbc.posterior.flow import MaskedAutoregressiveFlow
 from asbc.posterior.transform import Softplus
 from asbc.utils.random import stream

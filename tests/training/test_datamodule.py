@@ -138,7 +138,7 @@ def test_the_symmetry_gives_other_simulations_in_every_epoch(build):
     content, seen = data.buffer.content, []
     for key in (1, 1, 2):
         data.order_key = key
-        seen.append(data._training_data())
+        seen.append(data.training_data())
     first, again, other = seen
     assert torch.equal(first["states"], again["states"])
     assert not torch.equal(first["states"], other["states"])

@@ -57,7 +57,7 @@ def measured_disagreement(
     log_q = torch.stack(
         [
             posterior.member(key(seed, "disagreement", round, m)).log_prob(
-                pairs.theta, pairs.states
+                pairs.theta, pairs.observed
             )
             for m in range(members)
         ]

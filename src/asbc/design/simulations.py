@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from asbc.data.segments import Segments
 from asbc.design.bank import LeaderBank
+from asbc.design.history_law import HistoryLaw
 from asbc.design.mixture import PooledProposal
 from asbc.errors import InputError
-from asbc.simulator.robust import ContextSimulator
+from asbc.simulator.robust import ContextSimulator, drive_segments
 
 
 class Choice(NamedTuple):
@@ -44,18 +46,23 @@ class Simulations:
     """
 
     theta: Tensor  # (n, dim)
-    states: Tensor  # (n, steps, 3)
-    window_id: Tensor  # (n,) int64, index into the leader bank
+    states: Tensor  # (n, steps, 3); of several segments (n, J, steps, 3)
+    window_id: Tensor  # (n,) int64, index into the leader bank; the newest segment's
     round: Tensor  # (n,) int64, the round that asked for the simulation
     # (n,) log of what a simulation counts for one from the prior: log prior density - log proposal
     # density of theta. Where a plan has a `proposal`, of its selection alone.
     log_ratio: Tensor
     # (n, size) what the posterior's transform says of each trajectory; none if it says nothing.
     columns: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    # (n, J) of several segments; none where each simulation is one trajectory.
+    lengths: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int64))
+    age: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
 
     def __post_init__(self) -> None:
-        if not self.columns.numel():
-            object.__setattr__(self, "columns", self.theta.new_zeros(len(self.theta), 0))
+        for name in ("columns", "lengths", "age"):
+            value = getattr(self, name)
+            if not value.numel():
+                object.__setattr__(self, name, value.new_zeros(len(self.theta), 0))
         for own in fields(self):
             if len(getattr(self, own.name)) != len(self.theta):
                 raise InputError(
@@ -65,6 +72,13 @@ class Simulations:
 
     def __len__(self) -> int:
         return len(self.theta)
+
+    @property
+    def observed(self) -> Tensor | Segments:
+        """What a posterior is conditioned on: trajectories, or segments."""
+        if self.states.ndim == 3:
+            return self.states
+        return Segments(self.states, self.lengths, self.age)
 
     def take(self, index: Tensor) -> "Simulations":
         """The simulations at these places."""
@@ -137,8 +151,12 @@ def simulate_plan(
     bank: LeaderBank,
     rng: np.random.Generator,
     max_tries: int,
+    law: HistoryLaw | None = None,
 ) -> tuple[Simulations, int]:
     """n simulations of the plan's pairs, and how many were thrown away to get them.
+
+    With a `law` each is a driver's history: its newest segment is the plan's pair, the others are
+    behind leaders of the plan's other pairs.
 
     One that collides or is not finite is replaced by the plan's next pair. Whether it is usable
     depends on its trajectory alone, so leaving it out does not bias p(theta | x); drawing new
@@ -147,7 +165,12 @@ def simulate_plan(
     parts: list[Simulations] = []
     missing, redraws = n, 0
     for _ in range(max_tries):
-        parts.append(_simulate(plan.take(missing), round, simulator, bank, rng))
+        pairs = plan.take(missing)
+        parts.append(
+            _simulate(pairs, round, simulator, bank, rng)
+            if law is None
+            else _simulate_histories(pairs, round, simulator, bank, rng, law)
+        )
         redraws += missing - len(parts[-1])
         missing -= len(parts[-1])
         if missing == 0:
@@ -177,4 +200,30 @@ def _simulate(
         window_id=pairs.window_id[usable],
         round=torch.full((int(usable.sum()),), round),
         log_ratio=pairs.log_ratio[usable],
+    )
+
+
+def _simulate_histories(
+    pairs: Choice,
+    round: int,
+    simulator: ContextSimulator,
+    bank: LeaderBank,
+    rng: np.random.Generator,
+    law: HistoryLaw,
+) -> Simulations:
+    """The usable ones among drivers with several segments."""
+    count = len(pairs.theta)
+    lengths, age = law.draw(count, bank.windows.leader_speed.shape[1], bank.dt, rng)
+    other = torch.from_numpy(rng.integers(count, size=tuple(lengths.shape)))
+    other[:, 0] = torch.arange(count)
+    windows = bank.windows.take(pairs.window_id[other[lengths > 0]])
+    segments, usable = drive_segments(simulator, pairs.theta, windows, lengths, age, rng)
+    return Simulations(
+        theta=pairs.theta[usable],
+        states=segments.states[usable],
+        window_id=pairs.window_id[usable],
+        round=torch.full((int(usable.sum()),), round),
+        log_ratio=pairs.log_ratio[usable],
+        lengths=lengths[usable],
+        age=age[usable],
     )

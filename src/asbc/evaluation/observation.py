@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from asbc.data.history import FIRST, context_start, context_states
 from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows
 from asbc.errors import InputError
-from asbc.evaluation.context import FIRST, context_start, context_states
 from asbc.simulator import Rollout, Simulator
 from asbc.simulator.kinematics import Kinematics, LeaderAccelerationKinematics
 from asbc.utils.random import RowStreams, standard_normal, stream
@@ -44,7 +44,7 @@ class RecordedGaps:
 
     Args:
         context_steps: samples of context.
-        context: `first` or `latest`, see `asbc.evaluation.context`.
+        context: `first` or `latest`, see `asbc.data.history`.
     """
 
     context_steps: int

@@ -10,10 +10,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from asbc.data.history import LATEST, context_start, context_states
 from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows, gather
 from asbc.errors import InputError
-from asbc.evaluation.context import LATEST, context_start, context_states
 from asbc.evaluation.observation import RecordedGaps
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Prefix, Rollout, Simulator

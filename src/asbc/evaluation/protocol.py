@@ -14,10 +14,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from asbc.data.history import FIRST, check_context
 from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows, gather
 from asbc.errors import InputError
-from asbc.evaluation.context import FIRST, check_context
 from asbc.evaluation.driving import driving_measures
 from asbc.evaluation.observation import (
     EXACT,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from asbc.data.history import FIRST
 from asbc.data.pairs import Pairs
 from asbc.evaluation.cases import Cases
-from asbc.evaluation.context import FIRST
 from asbc.evaluation.driving import compare
 from asbc.evaluation.observation import EXACT
 from asbc.evaluation.protocol import WindowScores

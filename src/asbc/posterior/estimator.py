@@ -6,6 +6,7 @@ The loss is the physical-space log-density, so losses under different transforms
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -16,6 +17,7 @@ from asbc.errors import InputError
 from asbc.posterior.encoder import TrajectoryEncoder
 from asbc.posterior.flow import ConditionalFlow
 from asbc.posterior.posterior import Posterior
+from asbc.posterior.segment_pool import SegmentPool
 from asbc.posterior.transform import Transform
 from asbc.simulator import Prior
 from asbc.utils.checks import check_number
@@ -30,6 +32,8 @@ class PosteriorEstimator(pl.LightningModule):
         transform: From unconstrained to physical parameters.
         prior: Sets the parameters' names and number, their scale, and the support of samples.
         learning_rate: Adam's step size.
+        pool: Makes what joins a driver's segments, called as `pool(dim=...)`; None: a driver has
+            one segment.
     """
 
     def __init__(
@@ -39,11 +43,15 @@ class PosteriorEstimator(pl.LightningModule):
         transform: Transform,
         prior: Prior,
         learning_rate: float = 1e-3,
+        pool: Callable[..., SegmentPool] | None = None,
     ) -> None:
         super().__init__()
         check_number("estimator.learning_rate", learning_rate, above=0)
         density = flow(dim=prior.dim, context_dim=encoder.output_dim + transform.size)
-        self.posterior = Posterior(encoder, density, transform, prior)
+        joined = None if pool is None else pool(dim=encoder.output_dim)
+        self.posterior = Posterior(encoder, density, transform, prior, joined)
+        # What training steps minimise, if it is not the loss on simulated pairs.
+        self.objective: Callable[[Posterior, dict[str, Any]], Tensor] | None = None
         # Plain values only: a checkpoint must load with weights_only=True.
         self.save_hyperparameters(
             {"learning_rate": float(learning_rate), "parameter_names": list(prior.names)}
@@ -54,12 +62,16 @@ class PosteriorEstimator(pl.LightningModule):
         raise TypeError("call posterior.log_prob or posterior.sample, or posterior.member(key)")
 
     def training_step(self, batch: dict[str, Any], batch_idx: int = 0) -> Tensor:
-        """Mean negative log-density of the batch, weighted if it has weights (of mean one)."""
-        return self._noted("train/loss", batch)
+        """Mean negative log-density of the batch, weighted if it has weights (of mean one).
+
+        With an objective of another stage, that.
+        """
+        loss = self._loss if self.objective is None else partial(self.objective, self.posterior)
+        return self._noted("train/loss", batch, loss)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int = 0) -> Tensor:
         """The same on the hold-out, without dropout."""
-        return self._noted("val/loss", batch)
+        return self._noted("val/loss", batch, self._loss)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam, in its fused form: several times cheaper a step for a model of this size."""
@@ -75,11 +87,13 @@ class PosteriorEstimator(pl.LightningModule):
                 "use the same residual and prior as the run"
             )
 
-    def _noted(self, name: str, batch: dict[str, Any]) -> Tensor:
+    def _noted(
+        self, name: str, batch: dict[str, Any], objective: Callable[[dict[str, Any]], Tensor]
+    ) -> Tensor:
         """The loss, logged as its mean over all rows of an epoch, of all processes."""
-        loss = self._loss(batch)
+        loss = objective(batch)
         # One process's share of a batch counts for the whole of it: it is weighted so.
-        rows = batch.get("rows", len(batch["theta"]))
+        rows = batch["rows"] if "rows" in batch else len(batch["theta"])
         self.log(name, loss, batch_size=rows, on_step=False, on_epoch=True, sync_dist=True)
         return loss
 

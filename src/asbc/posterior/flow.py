@@ -67,6 +67,10 @@ class ConditionalFlow(nn.Module):
         """The samples that base noise maps to: (B, n, D), (B, d) -> (B, n, D)."""
         return _in_pieces(self.flow, PackedFlow.inverse, noise, context)
 
+    def training_inverse(self, noise: Tensor, context: Tensor) -> Tensor:
+        """The same with gradients to weights and contexts, and dropout as the mode says."""
+        return PackedFlow(self.flow, context).training_inverse(noise)
+
 
 class MaskedAutoregressiveFlow(ConditionalFlow):
     """The paper's MAF: affine autoregressive layers (nflows).

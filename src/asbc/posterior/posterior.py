@@ -1,30 +1,33 @@
 """The density q(theta | trajectory) in physical parameters, apart from how it is trained.
 
-Its MC-dropout members are posteriors too, each with one dropout mask held fixed.
+Where a pool is part of it, it is q(theta | several segments) as well: `asbc.data.segments`. Its
+MC-dropout members are posteriors too, each with one dropout mask held fixed.
 """
 
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from asbc.data.segments import Segments
 from asbc.errors import InputError
 from asbc.posterior.encoder import Features, States, TrajectoryEncoder
 from asbc.posterior.flow import ConditionalFlow
 from asbc.posterior.kernels.dropout import fix_masks, require_fixable
 from asbc.posterior.redraw import redraw
+from asbc.posterior.segment_pool import SegmentPool
 from asbc.posterior.transform import Transform, describe_all
 from asbc.simulator import Prior
 from asbc.simulator.prior import quantile_grid
 from asbc.utils.checks import require_finite, require_shape
 from asbc.utils.random import standard_normal
 
-# Trajectories encoded at once: bounds the memory.
-ENCODE_CHUNK = 256
+# Trajectories encoded at once, or drivers with several segments: bounds the memory.
+ENCODE_CHUNK, SEGMENTS_CHUNK = 256, 64
 # Pairs that set the scale of coordinates by trajectory.
 SCALING_PAIRS = 1024
 
@@ -54,13 +57,23 @@ class Posterior(nn.Module):
     u = T^-1(theta) by those under the prior. Where the transform has coordinates of u by
     trajectory, the flow sees these in place of u, and what describes them at the end of the
     context. All four statistics are buffers, saved with the weights.
-    Everything but `training_log_prob` is evaluated without dropout and without gradients.
+    What is not called `training_...`, but for `embed`, is evaluated without dropout and without
+    gradients. Wherever there are `states`, they are one trajectory per driver (B, T, input), or
+    `Segments`, of which there may be several if the model has a pool.
+
+    Args:
+        encoder: from inputs to context vectors.
+        flow: the density of standardised u given a context.
+        transform: from u to theta.
+        prior: names, scale and support of theta.
+        pool: joins the contexts of a driver's segments; None: one segment per driver.
     """
 
     input_mean: Tensor
     input_std: Tensor
     u_mean: Tensor
     u_std: Tensor
+    widening: Tensor
 
     def __init__(
         self,
@@ -68,11 +81,18 @@ class Posterior(nn.Module):
         flow: ConditionalFlow,
         transform: Transform,
         prior: Prior,
+        pool: SegmentPool | None = None,
     ) -> None:
         super().__init__()
         require_fixable("encoder", encoder)
         require_fixable("flow", flow)
         self.encoder, self.flow, self.transform, self.prior = encoder, flow, transform, prior
+        if pool is not None and transform.size:
+            raise InputError(
+                "history=segments: transform=laplace describes single trajectories; use "
+                "transform=bounded, or history=none"
+            )
+        self.pool = pool
         self.features: Features = getattr(encoder, "features", None) or States(encoder.input_dim)
         if self.features.size != encoder.input_dim:
             raise InputError(
@@ -84,17 +104,25 @@ class Posterior(nn.Module):
         u = transform.inverse(quantile_grid(prior))
         self.register_buffer("u_mean", u.mean(0).float())
         self.register_buffer("u_std", u.std(0).float())
+        # Factors of theta's columns, after the transform: see `asbc.predictive.widening`.
+        self.register_buffer("widening", torch.ones(prior.dim))
 
-    def set_scaling(self, theta: Tensor, states: Tensor) -> None:
+    def set_scaling(self, theta: Tensor, states: Tensor | Segments) -> None:
         """Standardise inputs, and coordinates that depend on them, by these pairs."""
         self._set_input_scaling(states)
-        self._set_coordinate_scaling(theta, states)
+        if isinstance(states, Tensor):
+            self._set_coordinate_scaling(theta, states)
 
-    def _set_input_scaling(self, states: Tensor) -> None:
+    def _set_input_scaling(self, states: Tensor | Segments) -> None:
         """Standardise inputs by the mean and standard deviation of `states` (N, T, input)."""
-        require_finite("states", states)
-        inputs, _ = self.features(states, None)
+        if isinstance(states, Tensor):
+            require_finite("states", states)
+        rows, lengths = (states, None) if isinstance(states, Tensor) else states.rows()
+        inputs, steps = self.features(rows, lengths)
         flat = inputs.reshape(-1, inputs.shape[-1]).double()
+        if steps is not None:
+            flat = flat[(torch.arange(inputs.shape[1]) < steps[:, None]).flatten()]
+        require_finite("states", flat)
         self.input_mean.copy_(flat.mean(0))
         # A constant input carries no scale; leave it as it is.
         self.input_std.copy_(torch.where(flat.std(0) > 1e-6, flat.std(0), 1.0))
@@ -113,26 +141,57 @@ class Posterior(nn.Module):
         raise TypeError("call log_prob or sample (no dropout), or training_log_prob")
 
     def training_log_prob(
-        self, theta: Tensor, states: Tensor, columns: Tensor | None = None
+        self, theta: Tensor, states: Tensor | Segments, columns: Tensor | None = None
     ) -> Tensor:
         """log q(theta | x), row by row, in the module's mode: fresh dropout while training.
 
         `columns` are those of `transform.describe`, if they are known already.
         """
-        return self._log_prob(theta, self._embed(states, None, columns), self.flow.log_prob)
+        return self._log_prob(theta, self.embed(states, None, columns), self.flow.log_prob)
+
+    def training_sample(self, noise: Tensor, states: Tensor | Segments) -> Tensor:
+        """Draws theta (B, n, D) that base noise (B, n, D) maps to, with gradients to the weights.
+
+        As `training_log_prob`, in the module's mode. Nothing is redrawn: a draw outside the
+        prior's support is moved to its edge, where it has no gradient.
+        """
+        theta = self._from_noise(noise, self.embed(states), self.flow.training_inverse)
+        return theta.clamp(self.prior.low.to(theta), self.prior.high.to(theta))
 
     @torch.no_grad()
-    def encode(self, states: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Context vectors: (B, T, input) -> (B, d)."""
-        pieces = states.split(ENCODE_CHUNK)
-        piece_lengths = [None] * len(pieces) if lengths is None else lengths.split(ENCODE_CHUNK)
+    def encode(self, states: Tensor | Segments, lengths: Tensor | None = None) -> Tensor:
+        """Context vectors: (B, T, input) or segments -> (B, d)."""
+        with evaluating(self):
+            if isinstance(states, Segments):
+                return torch.cat([self.embed(piece) for piece in states.split(SEGMENTS_CHUNK)])
+            pieces = states.split(ENCODE_CHUNK)
+            some = [None] * len(pieces) if lengths is None else lengths.split(ENCODE_CHUNK)
+            return torch.cat([self.embed(*piece) for piece in zip(pieces, some, strict=True)])
+
+    @torch.no_grad()
+    def attention(self, segments: Segments) -> Tensor:
+        """How much of the pool's attention each segment has, (B, J); 0 in empty slots."""
+        if self.pool is None:
+            return segments.present.to(segments.states.dtype)
+        pool = self.pool
         with evaluating(self):
             return torch.cat(
-                [self._embed(*piece) for piece in zip(pieces, piece_lengths, strict=True)]
+                [
+                    pool.weights(self._embed_rows(*piece.rows()), piece)
+                    for piece in segments.split(SEGMENTS_CHUNK)
+                ]
             )
 
     @torch.no_grad()
-    def log_prob(self, theta: Tensor, states: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def draw(self, noise: Tensor, states: Tensor | Segments) -> Tensor:
+        """As `training_sample`, without dropout and without gradients."""
+        theta = self._from_noise(noise, self.encode(states))
+        return theta.clamp(self.prior.low.to(theta), self.prior.high.to(theta))
+
+    @torch.no_grad()
+    def log_prob(
+        self, theta: Tensor, states: Tensor | Segments, lengths: Tensor | None = None
+    ) -> Tensor:
         """Physical-space log-density; -inf outside the transform's range.
 
         The density is that of single draws of the flow: where the transform reaches beyond the
@@ -140,7 +199,7 @@ class Posterior(nn.Module):
 
         Args:
             theta: Parameters, one row (B, D) or n rows (B, n, D) per trajectory.
-            states: Trajectories (B, T, input).
+            states: Trajectories (B, T, input), or segments.
             lengths: Valid steps of each trajectory; None: all.
 
         Returns:
@@ -154,13 +213,13 @@ class Posterior(nn.Module):
 
     @torch.no_grad()
     def log_prob_grid(
-        self, theta: Tensor, states: Tensor, lengths: Tensor | None = None
+        self, theta: Tensor, states: Tensor | Segments, lengths: Tensor | None = None
     ) -> Tensor:
         """log q(theta_n | x_c) for all pairs, each trajectory encoded once.
 
         Args:
             theta: Parameters (N, D).
-            states: Trajectories (C, T, input).
+            states: Trajectories (C, T, input), or segments.
             lengths: Valid steps of each trajectory; None: all.
 
         Returns:
@@ -177,7 +236,7 @@ class Posterior(nn.Module):
     @torch.no_grad()
     def sample(
         self,
-        states: Tensor,
+        states: Tensor | Segments,
         n: int,
         rng: np.random.Generator,
         lengths: Tensor | None = None,
@@ -188,7 +247,13 @@ class Posterior(nn.Module):
         Draws outside it are redrawn at most `max_tries` times; `redraw` says what happens
         to the rest. The draws of trajectory i do not depend on the trajectories after it.
         """
-        context = self.encode(states, lengths)
+        return self.sample_context(self.encode(states, lengths), n, rng, max_tries)
+
+    @torch.no_grad()
+    def sample_context(
+        self, context: Tensor, n: int, rng: np.random.Generator, max_tries: int = 20
+    ) -> PosteriorSamples:
+        """As `sample`, from context vectors (B, d) that `encode` gave."""
         noise = standard_normal(rng, len(context), n, self.prior.dim).to(context.device)
         theta = self._from_noise(noise, context)
         outside = ~self._usable(theta)
@@ -207,29 +272,62 @@ class Posterior(nn.Module):
         fix_masks(member, key)
         return member
 
-    def _embed(
-        self, states: Tensor, lengths: Tensor | None, columns: Tensor | None = None
+    def embed(
+        self,
+        states: Tensor | Segments,
+        lengths: Tensor | None = None,
+        columns: Tensor | None = None,
     ) -> Tensor:
-        inputs, steps = self.features(states, lengths)
-        context = self.encoder((inputs - self.input_mean) / self.input_std, steps)
+        """Context vectors as `encode` gives them, in the module's mode and with gradients."""
+        if isinstance(states, Segments):
+            return self._embed_segments(states)
+        context = self._embed_rows(states, lengths)
         if not self.transform.size:
             return context
         if columns is None:
             columns = self.transform.describe(states, lengths)
         return torch.cat([context, columns], dim=-1)
 
+    def _embed_rows(self, states: Tensor, lengths: Tensor | None) -> Tensor:
+        inputs, steps = self.features(states, lengths)
+        return self.encoder((inputs - self.input_mean) / self.input_std, steps)
+
+    def _embed_segments(self, segments: Segments) -> Tensor:
+        if self.pool is not None:
+            segments.check(self.pool.shortest)
+            return self.pool(self._embed_rows(*segments.rows()), segments)
+        several = torch.nonzero(segments.present.sum(1) != 1).flatten()
+        if len(several):
+            count = int(segments.present[several[0]].sum())
+            raise InputError(
+                f"driver {int(several[0])} has {count} segments, but this model reads one of each "
+                "driver; train with history=segments"
+            )
+        return self.embed(*segments.rows())
+
     def _log_prob(
         self, theta: Tensor, context: Tensor, flow: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
+        theta = theta / self.widening
         u, log_det = self._standardise(theta, context)
-        log_q = flow(u, context) - log_det
+        log_q = flow(u, context) - log_det - self.widening.log().sum()
         return log_q.masked_fill(~self.transform.contains(theta), -torch.inf)
 
-    def _from_noise(self, noise: Tensor, context: Tensor) -> Tensor:
-        u = self.flow.inverse(noise, context) * self.u_std + self.u_mean
+    def _from_noise(
+        self,
+        noise: Tensor,
+        context: Tensor,
+        inverse: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        u = (inverse or self.flow.inverse)(noise, context) * self.u_std + self.u_mean
         if self.transform.size:
             u = self.transform.unwhiten(u, context[:, -self.transform.size :])
-        return self.transform(u)
+        return self.transform(u) * self.widening
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Weights from before there was any widening have none."""
+        state_dict.setdefault(f"{prefix}widening", torch.ones_like(self.widening))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _usable(self, theta: Tensor) -> Tensor:
         """Which draws (..., D) are inside the support and not on its edge by overflow."""

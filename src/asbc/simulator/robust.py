@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from asbc.data.segments import Segments
 from asbc.data.windows import LeaderWindows
 from asbc.errors import InputError
 from asbc.simulator.prior import Prior
@@ -29,17 +30,24 @@ class ContextSimulator:
     perfect contexts takes both for information about the driver, and is too sure. Here the law's
     parameters during a context may be a neighbour of the driver's own, the residual's may move on
     after it (calm now, busy later), and the context may carry measurement errors (as in noisy
-    NPE). With all four sizes at zero this is the simulator itself.
+    NPE). With all sizes at zero this is the simulator itself.
+
+    A driver with several segments has another neighbour of its parameters in each, so that they
+    average over moods. What wanders is alike in segments that are close in time, and the more
+    unlike the present, the older a segment is.
 
     Args:
         simulator: the forward model.
         drift: standard deviation of the law's log parameters during a context, about those to
             infer.
         residual_drift: standard deviation of the residual's log parameters to infer, about those
-            during the context.
+            during the context. Among several segments, half of its variance is each one's own.
         gap_noise: standard deviation of errors of the gap, independent from step to step (m). How
             good a recording is, is not known: each trajectory has between 1 and 100% of it.
         speed_noise: the same for the speeds of follower and leader (m/s).
+        wander: standard deviation of the part of the law's log parameters that changes slowly, as
+            an Ornstein-Uhlenbeck process; it counts for several segments only.
+        wander_seconds: over which this part forgets where it was.
     """
 
     def __init__(
@@ -49,15 +57,20 @@ class ContextSimulator:
         residual_drift: float = 0.0,
         gap_noise: float = 0.0,
         speed_noise: float = 0.0,
+        wander: float = 0.0,
+        wander_seconds: float = 60.0,
     ) -> None:
         self.sizes = {
             "drift": drift,
             "residual_drift": residual_drift,
             "gap_noise": gap_noise,
             "speed_noise": speed_noise,
+            "wander": wander,
         }
         for name, value in self.sizes.items():
             check_number(f"robust.{name}", value, minimum=0)
+        check_number("robust.wander_seconds", wander_seconds, above=0)
+        self.wander_seconds = wander_seconds
         self.simulator = simulator
         self._law = len(simulator.law.parameters)
         self._log_box = (simulator.prior.low.double().log(), simulator.prior.high.double().log())
@@ -91,6 +104,65 @@ class ContextSimulator:
         law, residual = theta[:, : self._law], theta[:, self._law :]
         driven = self._move(law, self.sizes["drift"], slice(0, self._law), rng)
         theta = torch.cat([driven, residual], dim=1)
+        return self.drive(theta, leader_speed, gap, speed, rng, check)
+
+    def moods(self, theta: Tensor, age: Tensor, rng: np.random.Generator) -> Tensor:
+        """The parameters (batch, J, dim) during segments of these ages, about theta to infer.
+
+        Args:
+            theta: (batch, dim).
+            age: (batch, J) seconds, NaN where unknown; see `asbc.data.segments`.
+            rng: source of the differences.
+        """
+        count, slots = age.shape
+        parts = []
+        spans = (
+            (slice(0, self._law), self._law_covariance(age)),
+            (
+                slice(self._law, None),
+                self._residual_covariance(age),
+            ),
+        )
+        for columns, covariance in spans:
+            own = theta[:, None, columns].expand(-1, slots, -1)
+            normal = standard_normal(rng, count, slots, own.shape[-1], dtype=torch.float64)
+            size = covariance.diagonal(dim1=1, dim2=2).sqrt()[..., None]  # (batch or 1, J, 1)
+            if not bool(size.any()):
+                parts.append(own)
+                continue
+            # A little on the diagonal: two ages may be the same.
+            factor = torch.linalg.cholesky(covariance + 1e-9 * torch.eye(slots))
+            quantile = torch.special.ndtr((factor @ normal) / size.clamp_min(1e-9))
+            parts.append(self._neighbour(own, size.clamp_min(1e-9), columns, quantile))
+        return torch.cat(parts, dim=2)
+
+    def _law_covariance(self, age: Tensor) -> Tensor:
+        """Of the segments' differences from the present, (batch, J, J)."""
+        age = age.double()
+        unknown = age.isnan()
+        old = age.masked_fill(unknown, torch.inf)
+        now = torch.exp(-old / self.wander_seconds)  # correlation with the present
+        apart = (old[:, :, None] - old[:, None, :]).abs().nan_to_num(torch.inf)
+        between = torch.exp(-apart / self.wander_seconds)
+        eye = torch.eye(age.shape[1], dtype=torch.float64)
+        between = torch.where(eye.bool(), 1.0, between)
+        wandering = 1 + between - now[:, :, None] - now[:, None, :]
+        return self.sizes["drift"] ** 2 * eye + self.sizes["wander"] ** 2 * wandering
+
+    def _residual_covariance(self, age: Tensor) -> Tensor:
+        eye = torch.eye(age.shape[1], dtype=torch.float64)
+        return self.sizes["residual_drift"] ** 2 * (0.5 + 0.5 * eye)[None]
+
+    def drive(
+        self,
+        theta: Tensor,
+        leader_speed: Tensor,
+        gap: Tensor,
+        speed: Tensor,
+        rng: np.random.Generator,
+        check: bool = True,
+    ) -> Rollout:
+        """As `Simulator.rollout` with these very parameters, and with errors of measurement."""
         rollout = self.simulator.rollout(theta, leader_speed, gap, speed, rng, check=check)
         if self.sizes["gap_noise"] or self.sizes["speed_noise"]:
             rollout = self._measure(rollout, rng)
@@ -102,11 +174,18 @@ class ContextSimulator:
         """Log-normal about theta, truncated to the prior's box."""
         if not size:
             return theta
+        quantile = uniform(rng, *theta.shape, dtype=torch.float64)
+        return self._neighbour(theta, size, columns, quantile)
+
+    def _neighbour(
+        self, theta: Tensor, size: float | Tensor, columns: slice, quantile: Tensor
+    ) -> Tensor:
+        """That quantile of the truncated log-normal about theta."""
         log_theta = theta.double().log()
         low, high = (
             torch.special.ndtr((bound[columns] - log_theta) / size) for bound in self._log_box
         )
-        quantile = low + (high - low) * uniform(rng, *theta.shape, dtype=torch.float64)
+        quantile = low + (high - low) * quantile
         moved = torch.exp(log_theta + size * torch.special.ndtri(quantile)).to(theta.dtype)
         # Rounding may lead out of the box.
         return moved.clamp(self.prior.low[columns], self.prior.high[columns])
@@ -160,3 +239,35 @@ def simulate_drivers(
         f"only {found} of {count * MAX_BATCHES} simulated drivers did not collide; "
         "check the data's gaps and speeds, or narrow the prior"
     )
+
+
+def drive_segments(
+    simulator: ContextSimulator,
+    theta: Tensor,
+    windows: LeaderWindows,
+    lengths: Tensor,
+    age: Tensor,
+    rng: np.random.Generator,
+) -> tuple[Segments, Tensor]:
+    """Segments of drivers about theta, and which drivers (n,) did not collide in any of theirs.
+
+    Args:
+        simulator: moves theta from segment to segment.
+        theta: (n, dim) to infer.
+        windows: a leader for each segment, drivers in order.
+        lengths: (n, J) samples, 0 for no segment; samples after them are simulated but count for
+            nothing, a collision neither.
+        age: (n, J) seconds, NaN where unknown.
+        rng: source of all noise.
+    """
+    present = lengths > 0
+    driven = simulator.moods(theta, age, rng)[present]
+    rollout = simulator.drive(driven, windows.leader_speed, windows.gap, windows.speed, rng, False)
+    inside = torch.arange(rollout.gap.shape[1]) < lengths[present][:, None]
+    states = rollout.states
+    sound = torch.isfinite(states).all(dim=2) & (rollout.gap > 0)
+    usable = torch.ones(present.shape, dtype=torch.bool)
+    usable[present] = (sound | ~inside).all(dim=1)
+    slots = states.new_zeros(*present.shape, *states.shape[1:])
+    slots[present] = states.masked_fill(~inside[..., None], 0.0)
+    return Segments(slots, lengths, age), usable.all(dim=1)

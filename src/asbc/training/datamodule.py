@@ -1,7 +1,7 @@
 """The DataModule: a FIFO buffer that the design fills, and a fixed synthetic hold-out."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from asbc.data.segments import Segments
 from asbc.design.acquisition import Acquisition, prior_plan
+from asbc.design.history_law import HistoryLaw
 from asbc.design.mixture import PooledProposal, prior_alone
 from asbc.design.proposal import DesignSpace
 from asbc.design.simulations import FifoBuffer, Plan, Simulations, simulate_plan
@@ -108,6 +110,7 @@ class SimulationDataModule(pl.LightningDataModule):
         settings: budget of the loop.
         transform: of the posterior; where it describes trajectories, each is described once and
             not in every step.
+        history: how many segments a simulated driver has; None: each is one trajectory.
     """
 
     def __init__(
@@ -117,14 +120,16 @@ class SimulationDataModule(pl.LightningDataModule):
         acquisition: Acquisition,
         settings: LoopSettings,
         transform: Transform | None = None,
+        history: HistoryLaw | None = None,
     ) -> None:
         super().__init__()
         self.space = space
+        self.history = history
         self.simulator = simulator
         self.acquisition = acquisition
         self.settings = settings
         self.transform = transform if transform is not None and transform.size else None
-        self.symmetry = symmetry_of(simulator, settings.symmetry)
+        self.symmetry = symmetry_of(simulator, settings.symmetry, history)
         self.buffer = FifoBuffer(settings.buffer_capacity)
         self.proposals: dict[int, PooledProposal] = {}  # of rounds whose plan had one
         self.weight = torch.ones(0)  # of each simulation in the buffer
@@ -132,6 +137,7 @@ class SimulationDataModule(pl.LightningDataModule):
         # Both are set by the round callback.
         self.order_key = 0  # of the epoch
         self.batches_left: int | None = None  # until the round is over; None: unknown
+        self.replacement: Iterable[Batch] | None = None  # of these batches, in a later stage
         self.holdout: Batch = {}
 
     def setup(self, stage: str | None = None) -> None:
@@ -143,7 +149,7 @@ class SimulationDataModule(pl.LightningDataModule):
                 bank=self.space.holdout or self.space.bank,
             )
             simulated, _ = self._simulate(prior_plan(space), self.settings.holdout_size, 0, space)
-            self.holdout = self._batch(simulated.theta, simulated.states, simulated.columns)
+            self.holdout = self._batch(simulated.theta, simulated.observed, simulated.columns)
 
     def warm_up(self) -> dict[str, float]:
         """Fill the buffer from the prior (round 0); returns what there is to log."""
@@ -184,7 +190,7 @@ class SimulationDataModule(pl.LightningDataModule):
     ) -> tuple[Simulations, int]:
         rng = stream(space.seed, "simulation", round)
         simulated, redraws = simulate_plan(
-            plan, n, round, self.simulator, space.bank, rng, self.settings.max_tries
+            plan, n, round, self.simulator, space.bank, rng, self.settings.max_tries, self.history
         )
         # With the symmetry, trajectories are others in every epoch.
         if self.transform is not None and (self.symmetry is None or space is not self.space):
@@ -192,14 +198,14 @@ class SimulationDataModule(pl.LightningDataModule):
             simulated = replace(simulated, columns=columns)
         return simulated, redraws
 
-    def _batch(self, theta: Tensor, states: Tensor, columns: Tensor) -> Batch:
-        batch = {"theta": theta, "states": states}
+    def _batch(self, theta: Tensor, states: Tensor | Segments, columns: Tensor) -> Batch:
+        batch: Batch = {"theta": theta, "states": states}
         return batch | {"columns": columns} if self.transform is not None else batch
 
-    def train_dataloader(self) -> Batches:
-        """The buffer in an order that belongs to the epoch."""
-        return Batches(
-            self._training_data,
+    def train_dataloader(self) -> Iterable[Batch]:
+        """The buffer in an order that belongs to the epoch, or what has taken its place."""
+        return self.replacement or Batches(
+            self.training_data,
             self.settings.batch_size,
             self._epoch_order,
             lambda: self.batches_left,
@@ -219,11 +225,11 @@ class SimulationDataModule(pl.LightningDataModule):
     def _epoch_order(self, rows: int) -> Tensor:
         return torch.from_numpy(stream(self.order_key, "order").permutation(rows))
 
-    def _training_data(self) -> Batch:
+    def training_data(self) -> Batch:
         """The buffer; with the scale symmetry, each simulation by a factor of the epoch's."""
         content, weight = self.buffer.content, self.weight
-        theta, states, columns = content.theta, content.states, content.columns
-        if self.symmetry is not None:
+        theta, states, columns = content.theta, content.observed, content.columns
+        if self.symmetry is not None and isinstance(states, Tensor):
             rng = stream(self.order_key, "symmetry")
             reach = math.log(LARGEST_SCALE)
             log_k = torch.from_numpy(rng.uniform(-reach, reach, len(theta))).float()
@@ -252,14 +258,22 @@ class SimulationDataModule(pl.LightningDataModule):
         self.simulations = state_dict["simulations"]
 
 
-def symmetry_of(simulator: ContextSimulator, wanted: bool | str) -> ScaleSymmetry | None:
+def symmetry_of(
+    simulator: ContextSimulator, wanted: bool | str, history: HistoryLaw | None = None
+) -> ScaleSymmetry | None:
     """The scale symmetry that training uses, if any.
 
     Args:
         simulator: what training trajectories come from.
         wanted: `training.symmetry`; with True what has none is refused, with "auto" left alone.
+        history: of drivers with several segments, whose symmetry is not used.
     """
-    if wanted is False:
+    if wanted is True and history is not None:
+        raise InputError(
+            "training.symmetry=true rescales single trajectories; use history=none, or "
+            "training.symmetry=false"
+        )
+    if wanted is False or history is not None:
         return None
     if simulator.exact:
         return (

@@ -43,7 +43,7 @@ class Dropout(nn.Module):
     @property
     def fixed_mask(self) -> Tensor | None:
         """A member's scaled mask (features,) where there are no steps; None elsewhere."""
-        return None if self.fixed_key is None else self._mask(self._fixed_levels(1)[0])
+        return None if self.fixed_key is None else self.mask(self._fixed_levels(1)[0])
 
     def fix(self, key: int) -> None:
         """Fix the mask that every later pass uses; longer trajectories continue it."""
@@ -79,9 +79,10 @@ class Dropout(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         levels = self.levels(inputs.numel() // self.features, inputs.device)
-        return inputs if levels is None else inputs * self._mask(levels).view_as(inputs)
+        return inputs if levels is None else inputs * self.mask(levels).view_as(inputs)
 
-    def _mask(self, levels: Tensor) -> Tensor:
+    def mask(self, levels: Tensor) -> Tensor:
+        """What values are multiplied by: 0 where dropped, else the scale."""
         return (levels >= self.dropped) * self.scale
 
     def extra_repr(self) -> str:

@@ -85,6 +85,46 @@ class PackedLayer:
             start = end
         return x.view(dim, batch, samples)
 
+    def training_inverse(self, noise: Tensor) -> Tensor:
+        """The same for all contexts, with gradients to weights, contexts and noise.
+
+        With dropout each context has masks of its own, held over all variables and samples: its
+        samples are those of one member.
+        """
+        dim, batch, samples = noise.shape
+        values = noise.reshape(dim, -1).unbind(0)
+        masks = [block.training_mask(batch, samples) for block in self.blocks]
+        streams: list[Tensor] = []  # of the units of each degree
+        active: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.blocks]
+        x: list[Tensor] = []
+        start = 0
+        for i in range(dim):
+            end = self.known[i]
+            if end > start:
+                new = slice(start, end)
+                hidden = _with_context(self.first_bias[new], samples)
+                if x:
+                    hidden = hidden + self.first_weight[new, :i] @ torch.stack(x)
+                for block, known, mask in zip(self.blocks, active, masks, strict=True):
+                    first = torch.sigmoid(hidden)
+                    inner = block.first_weight[new, :end] @ _all(known, 0, first)
+                    inner = inner + _with_context(block.first_bias[new], samples)
+                    second = torch.sigmoid(inner)
+                    if mask is not None:
+                        # In units of tanh, which is what dropout scales.
+                        second = (mask[new] * (2 * second - 1) + 1) / 2
+                    hidden = hidden + block.second_weight[new, :end] @ _all(known, 1, second)
+                    hidden = hidden + block.second_bias[new]
+                    known.append((first, second))
+                streams.append(hidden)
+            rows = slice(i * self.multiplier, (i + 1) * self.multiplier)
+            params = self.final_bias[rows].expand(-1, batch * samples)
+            if streams:
+                params = params + self.final_weight[rows, :end] @ torch.cat(streams)
+            x.append(self._invert_element(values[i], params))
+            start = end
+        return torch.stack(x).view(dim, batch, samples)
+
     def forward(self, x: Tensor, contexts: slice) -> tuple[Tensor, Tensor]:
         """Noise and log |det| from variables, (D, b, n) -> (D, b, n), (b, n)."""
         dim, batch, samples = x.shape
@@ -125,10 +165,21 @@ class _PackedBlock:
             second = second * mask[order]
         biases = [layer.bias[order, None] for layer in block.linear_layers]
         projected = block.context_layer(context).t()[order]  # (H, B)
+        self.dropout = block.dropout
         self.first_weight = 4 * first
         self.first_bias = 2 * (projected + biases[0] - first.sum(1, keepdim=True))
         self.second_weight = 4 * second
         self.second_bias = 2 * (biases[1] - second.sum(1, keepdim=True))
+
+    def training_mask(self, contexts: int, samples: int) -> Tensor | None:
+        """A dropout mask (H, contexts * samples) in training; None where nothing is dropped."""
+        if self.dropout.fixed_key is not None:
+            return None  # it is in the weights
+        levels = self.dropout.levels(contexts, self.first_bias.device)
+        if levels is None:
+            return None
+        # Which unit a mask belongs to does not matter: they are independent and alike.
+        return self.dropout.mask(levels).to(self.first_bias).repeat_interleave(samples, 0).t()
 
 
 class PackedFlow:
@@ -150,6 +201,13 @@ class PackedFlow:
             out[rows, columns] = x.permute(1, 2, 0)
         return out
 
+    def training_inverse(self, noise: Tensor) -> Tensor:
+        """The same with gradients, and with dropout as the module's mode says."""
+        x = noise.permute(2, 0, 1)
+        for layer in reversed(self.layers):
+            x = x[layer.argsort()] if isinstance(layer, Tensor) else layer.training_inverse(x)
+        return x.permute(1, 2, 0)
+
     def log_prob(self, u: Tensor) -> Tensor:
         """log q(u | c): (B, n, D) -> (B, n)."""
         out = u.new_empty(u.shape[:2])
@@ -168,6 +226,16 @@ class PackedFlow:
 
 def _weight(linear: MaskedLinear) -> Tensor:
     return linear.weight * linear.mask
+
+
+def _with_context(projected: Tensor, samples: int) -> Tensor:
+    """Each context's projection (h, b) for all of its samples, (h, b * samples)."""
+    return projected.repeat_interleave(samples, dim=1)
+
+
+def _all(known: list[tuple[Tensor, Tensor]], place: int, new: Tensor) -> Tensor:
+    """What is known of a block's first or second activations, with those that are new."""
+    return torch.cat([*(pair[place] for pair in known), new]) if known else new
 
 
 def _add_context(hidden: Tensor, projected: Tensor) -> None:

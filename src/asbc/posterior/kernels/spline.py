@@ -68,8 +68,8 @@ class Spline:
         b = torch.addcmul(-bend, height, first)
         c = slope * over
         # Not negative, but for rounding.
-        root = torch.addcmul(b * b, a, c, value=4).clamp_min_(0).sqrt_()
-        x = torch.addcmul(left, c.mul_(2).div_(b.add_(root)), width)
+        root = torch.addcmul(b * b, a, c, value=4).clamp_min(0).sqrt()
+        x = torch.addcmul(left, 2 * c / (b + root), width)
         return torch.where(y.abs() <= self.bound, x, y)
 
     def forward(self, x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,9 +110,7 @@ class Spline:
 
     def _knots(self, shares: Tensor) -> Tensor:
         """Ends of all pieces in both directions, (..., 2, bins + 1, points)."""
-        knots = shares.new_empty(*shares.shape[:-2], self.bins + 1, shares.shape[-1])
-        used = shares.softmax(-2).cumsum(-2)
-        torch.addcmul(self._floor.to(shares), used, self._free.to(shares), out=knots[..., 1:, :])
-        knots[..., 0, :] = -self.bound
-        knots[..., -1, :] = self.bound
-        return knots
+        used = shares.softmax(-2)[..., :-1, :].cumsum(-2)
+        inner = torch.addcmul(self._floor[:, :-1].to(shares), used, self._free.to(shares))
+        end = torch.full_like(shares[..., :1, :], self.bound)
+        return torch.cat([-end, inner, end], -2)
