@@ -158,6 +158,46 @@ def test_a_killed_targeted_run_goes_on_as_if_nothing_had_happened(
     assert_same_run(run, whole)
 
 
+@pytest.mark.parametrize("call", [2, 6])  # in the first check's steps, and in the last's
+def test_a_killed_stage_goes_on_as_if_nothing_had_happened(
+    call, run_command, tiny_stream, tmp_path
+):
+    from asbc.predictive.stage import PredictiveStage
+    from asbc.run import Run
+
+    whole, run, log = tmp_path / "whole", tmp_path / "run", tmp_path / "log"
+    stage = [
+        *(
+            "objective=predictive",
+            "objective.horizon=12",
+            "objective.steps=8",
+            "objective.windows=4",
+        ),
+        *("objective.draws=3", "objective.check_every=3", "objective.validation_draws=8"),
+        *("residual=matern", "transform=bounded", "objective.max_windows=2"),
+    ]
+    arguments = [*tiny_stream, *stage, "encoder.dropout=0.1", "flow.dropout=0.1"]
+    assert run_command("train", [*arguments, f"hydra.run.dir={whole}"], log=log) == 0, (
+        log.read_text()
+    )
+    late = kill_on_call(PredictiveStage, "loss", call)
+    assert run_command("train", [*arguments, f"hydra.run.dir={run}"], late) == -signal.SIGKILL
+    assert run_command("train", [f"ckpt_path={run}/checkpoints/last.ckpt"], log=log) == 0, (
+        log.read_text()
+    )
+    assert_same_run(run, whole)
+    assert "trained to predict: score of the validation drivers" in log.read_text()
+    # 4 chunks of the stream, the score of its end, and 3 + 3 + 2 steps
+    rounds = pd.read_csv(whole / "rounds.csv")
+    assert rounds["round"].tolist() == list(range(8))
+    scores = rounds["predictive_score"]
+    assert scores[:4].isna().all() and scores[4] == pytest.approx(1.0)
+    assert rounds["steps"].tolist()[4:] == [0, 3, 6, 8]
+    opened = Run.open(whole)
+    assert opened.objective == "predictive"
+    assert opened.selected_round == int(rounds["round"][scores.idxmin()])
+
+
 def test_resuming_a_finished_run_changes_nothing(run_command, tiny, tmp_path):
     run = tmp_path / "run"
     assert run_command("train", [*tiny, f"hydra.run.dir={run}"]) == 0

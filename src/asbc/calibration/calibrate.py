@@ -23,7 +23,7 @@ from asbc.calibration.refinement import AutoRefinement, NoRefinement, Refinement
 from asbc.data.driver_store import DriverStore, GivenDrivers, Piece
 from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows
-from asbc.engine import Engine, LocalEngine
+from asbc.engine import Engine, LocalEngine, Pool
 from asbc.errors import InputError
 from asbc.evaluation.observation import EXACT, check_observation, observation_model
 from asbc.evaluation.predict import predict_windows
@@ -107,6 +107,11 @@ class Job:
         law = type(self.model.simulator.law)
         if isinstance(self.refinement, AutoRefinement) and law is not IDM:
             raise InputError(f"refine=auto: NUTS knows the IDM only, not {law.__name__}; use psis")
+        if self.model.predictive and not isinstance(self.refinement, NoRefinement):
+            raise InputError(
+                "refine: the run was trained to predict recorded drivers, so its draws are no "
+                "posterior that the simulator's likelihood could correct; use refine=none"
+            )
         if self.model.robust and not isinstance(self.refinement, NoRefinement):
             raise InputError(
                 "refine: the run was trained with robust contexts, and weights by the simulator's "
@@ -127,6 +132,8 @@ def calibrate_chunk(job: Job, pairs: Pairs, positions: np.ndarray) -> Part:
     watch, settings, prior = Stopwatch(), job.settings, job.model.simulator.prior
     refined = job.refinement(job.model, pairs, settings.samples, settings.seed, watch)
     found: dict[str, np.ndarray] = {"route": refined.route, **refined.columns}
+    if job.model.predictive:
+        found["posterior"] = np.full(len(pairs), "predictive", dtype=object)
     if job.comparison is not None:
         found |= job.comparison.columns(job.model, pairs, found, settings.seed, watch)
     with watch("flags"):
@@ -182,7 +189,7 @@ def calibrate_into(
     job: Job,
     drivers: Pairs | DriverStore,
     skipped: Mapping[str, str] | None = None,
-    engine: Engine | None = None,
+    pool: Pool | None = None,
 ) -> Outcome:
     """Write a posterior for every driver into `folder`; see `asbc.calibration.export.merge`.
 
@@ -194,7 +201,7 @@ def calibrate_into(
         job: what to do with each driver.
         drivers: the drivers.
         skipped: drivers that were left out before, and why, beside those that `drivers` knows.
-        engine: who calibrates; None: this process.
+        pool: who calibrates, from `workers_of`; None: this process.
     """
     if isinstance(drivers, Pairs):
         drivers = GivenDrivers(drivers)
@@ -209,17 +216,27 @@ def calibrate_into(
     edges = chunk_edges(len(drivers), job.settings.chunk)
     todo = [i for i in range(len(edges)) if not parts.finished(i)]
     work = (_work(parts, drivers, i, *edges[i]) for i in todo)
-    workers = engine or LocalEngine(workers=1)
-    with workers.pool(partial(_keep, job), most=max(len(todo), len(edges) // 8)) as pool:
-        for _ in pool.map(calibrate_work, work, f"{job.settings.chunk} drivers each", len(todo)):
-            pass
-        merge(parts, edges, job, drivers, folder, pool)
+    workers = pool or workers_of(LocalEngine(workers=1), job)
+    for _ in workers.map(calibrate_work, work, f"{job.settings.chunk} drivers each", len(todo)):
+        pass
+    merge(parts, edges, job, drivers, folder, workers)
     outcome = Outcome.of(*parts.verdicts(range(len(edges))), left_out)
     write_text(folder / "summary.txt", outcome.text() + "\n")
     content = {"identity": parts.identity, "outcome": asdict(outcome)}
     write_text(record, json.dumps(content, indent=2) + "\n")
     parts.remove()
     return outcome
+
+
+def workers_of(engine: Engine, job: Job, most: int | None = None) -> Pool:
+    """An engine's workers, each with the job.
+
+    Args:
+        engine: where.
+        job: what they are to do with drivers.
+        most: see `Engine.pool`.
+    """
+    return engine.pool(partial(_keep, job), most)
 
 
 def _keep(job: Job) -> Job:

@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from asbc.data.history import FIRST
 from asbc.data.pairs import Pairs
 from asbc.data.pairs_file import as_source
 from asbc.data.source import DataSource, pairs_of_split
@@ -23,7 +24,6 @@ from asbc.data.summary import DataSummary
 from asbc.data.windows import EvaluationWindows, LeaderWindows, evaluation_windows, leader_windows
 from asbc.errors import InputError
 from asbc.evaluation.cases import study_cases
-from asbc.evaluation.context import FIRST
 from asbc.evaluation.predict import LatestDraws, sample_pairs
 from asbc.evaluation.protocol import EvaluationSettings, WindowScores, score_windows
 from asbc.evaluation.results import (
@@ -42,7 +42,7 @@ from asbc.evaluation.sbc import (
     recovery,
 )
 from asbc.posterior.novelty import Novelty
-from asbc.run import Run
+from asbc.run import PREDICTIVE, Run
 from asbc.simulator import Simulator
 from asbc.simulator.robust import ContextSimulator, simulate_drivers
 from asbc.types import Density
@@ -88,10 +88,25 @@ def evaluate_source(
             "the run, so drivers were simulated behind those of the evaluated pairs to check the "
             "posterior."
         )
+    predictive = run.objective == PREDICTIVE
+    if predictive:
+        notes.append(PREDICTIVE_NOTE)
+        if run.widening != 1:
+            notes.append(
+                f"Its residuals are widened by a factor of {run.widening:.2f}, fitted to the "
+                "coverage of the validation drivers' 95% intervals."
+            )
     evaluation = evaluate_posterior(
-        run.posterior, run.training, pairs, source.context_steps, leaders, settings
+        *(run.posterior, run.training, pairs, source.context_steps, leaders, settings, predictive)
     )
     return evaluation.of(info, notes), summary
+
+
+PREDICTIVE_NOTE = (
+    "A predictive posterior: it was trained so that its draws predict recorded drivers, and is "
+    "not the Bayesian posterior of the simulator. Ranks of simulated drivers' parameters "
+    "(SBC) would say nothing about it; what it claims is in the coverage of its predictions."
+)
 
 
 def run_info(run: Run, source: DataSource, section: Mapping[str, Any]) -> RunInfo:
@@ -149,7 +164,7 @@ class Amortized:
 
     Attributes:
         leak_rate: share of the evaluated pairs' draws that fell outside the prior's range.
-        checks: on simulated drivers.
+        checks: on simulated drivers; None where the posterior is not the simulator's.
         novelty: the simulated drivers as yardstick.
         distance: of each pair's context from them, (pair,).
     """
@@ -161,11 +176,11 @@ class Amortized:
 
     def sections(self, pairs: Pairs) -> dict[str, Any]:
         """The sections of `metrics.json` on simulated drivers; {} without any."""
-        if self.checks is None or self.novelty is None or self.distance is None:
+        if self.novelty is None or self.distance is None:
             return {}
         far = self.distance > self.novelty.threshold
-        return {
-            "simulated_drivers": self.checks.to_dict(),
+        checked = {} if self.checks is None else {"simulated_drivers": self.checks.to_dict()}
+        return checked | {
             "novelty": {
                 "threshold": self.novelty.threshold,
                 "median_distance": float(self.distance.median()),
@@ -182,6 +197,7 @@ def evaluate_posterior(
     context_steps: int,
     training_windows: LeaderWindows,
     settings: EvaluationSettings,
+    predictive: bool = False,
 ) -> Evaluation:
     """Evaluate an amortized posterior: predictions, and the posterior itself.
 
@@ -194,6 +210,8 @@ def evaluate_posterior(
         context_steps: samples of context.
         training_windows: leaders to simulate drivers behind for the posterior's own checks.
         settings: protocol and sizes.
+        predictive: whether it was trained to predict recorded drivers, so that checks of its
+            parameters on simulated ones have no meaning.
     """
     windows, _ = protocol_windows(pairs, context_steps, settings)  # refuses unusable data first
     draws = sample_pairs(posterior, pairs, context_steps, settings.samples, settings.seed)
@@ -206,7 +224,11 @@ def evaluate_posterior(
         novelty = Novelty.fit(posterior.encode(drivers.states))
         known = Amortized(
             known.leak_rate,
-            check_posterior(posterior, prior, drivers, settings.posterior_draws, settings.seed),
+            None
+            if predictive
+            else check_posterior(
+                posterior, prior, drivers, settings.posterior_draws, settings.seed
+            ),
             novelty,
             novelty.distance(posterior.encode(pairs.contexts(context_steps))),
         )

@@ -84,9 +84,17 @@ def draw_predictions(evaluation: Evaluation, folder: Path) -> list[Picture]:
 
 def draw_posterior(evaluation: Evaluation, folder: Path) -> list[Picture]:
     """Calibration on simulated drivers and novelty of the real ones, where there are any."""
-    if evaluation.checks is None or evaluation.novelty is None or evaluation.distance is None:
+    if evaluation.novelty is None or evaluation.distance is None:
         return []
+    novelty = (
+        "novelty",
+        novelty_histogram(evaluation.novelty, evaluation.distance),
+        "How unlike the training simulations each driver's context is, in the encoder's "
+        "space. Right of the dashed line: less like them than 99% of simulations.",
+    )
     checks = evaluation.checks
+    if checks is None:  # of a predictive posterior: its predictions are what can be checked
+        return _save(folder, novelty)
     count = len(checks.truth)
     return _save(
         folder,
@@ -108,12 +116,7 @@ def draw_posterior(evaluation: Evaluation, folder: Path) -> list[Picture]:
             "Share of the prior's variance removed by one context; 0 means nothing was learned.",
         ),
         ("recovery", recovery_scatter(checks), "Posterior mean against the true parameter."),
-        (
-            "novelty",
-            novelty_histogram(evaluation.novelty, evaluation.distance),
-            "How unlike the training simulations each driver's context is, in the encoder's "
-            "space. Right of the dashed line: less like them than 99% of simulations.",
-        ),
+        novelty,
     )
 
 

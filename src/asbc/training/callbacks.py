@@ -9,8 +9,10 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from tqdm import tqdm
 
-from asbc.training.loop import RoundCallback
+from asbc.training.loop import PREDICTIVE_SCORE, RoundCallback
 from asbc.utils.files import save_tensors
+
+PREDICTIVE = -2  # in place of a round's number
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -52,9 +54,15 @@ class RoundProgress(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Show the epoch that has just been noted."""
         loop = next(c for c in trainer.callbacks if isinstance(c, RoundCallback))  # type: ignore[attr-defined]
+        if loop.round_rows and PREDICTIVE_SCORE in loop.round_rows[-1]:
+            self._show_check(loop, trainer.is_global_zero)
+            return
         row = loop.epoch_rows[-1]
         if self._bar is None or row["round"] != self._round:
-            self._open(int(row["round"]), int(row["epoch"]), loop, trainer.is_global_zero)
+            name = f"round {int(row['round'])}/{loop.settings.rounds}"
+            total = loop.settings.max_epochs
+            self._open(name, "epoch", int(row["epoch"]), total, trainer.is_global_zero)
+            self._round = int(row["round"])
         assert self._bar is not None
         self._bar.set_postfix_str(
             f"loss {row['train/loss']:.3f}, hold-out {row['val/loss']:.3f}, "
@@ -62,6 +70,16 @@ class RoundProgress(pl.Callback):
             refresh=False,
         )
         self._bar.update()
+
+    def _show_check(self, loop: RoundCallback, shown: bool) -> None:
+        """Show the check of a stage that follows the loop."""
+        scores = [row[PREDICTIVE_SCORE] for row in loop.round_rows if PREDICTIVE_SCORE in row]
+        if self._bar is None or self._round != PREDICTIVE:
+            self._open("to predict", "check", len(scores) - 1, loop.later_checks, shown)
+            self._round = PREDICTIVE
+        assert self._bar is not None
+        self._bar.set_postfix_str(f"score {scores[-1]:.4f}, best {min(scores):.4f}", refresh=False)
+        self._bar.update(len(scores) - 1 - self._bar.n)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leave the terminal in order."""
@@ -73,14 +91,13 @@ class RoundProgress(pl.Callback):
         """Leave the terminal in order."""
         self._close()
 
-    def _open(self, round: int, epoch: int, loop: RoundCallback, shown: bool) -> None:
+    def _open(self, name: str, unit: str, done: int, total: int, shown: bool) -> None:
         self._close()
-        self._round = round
         self._bar = tqdm(
-            total=loop.settings.max_epochs,
-            initial=epoch,
-            desc=f"round {round}/{loop.settings.rounds}",
-            unit="epoch",
+            total=total,
+            initial=done,
+            desc=name,
+            unit=unit,
             file=sys.stderr,
             dynamic_ncols=True,
             disable=not shown or not sys.stderr.isatty(),

@@ -19,7 +19,11 @@ def cost_text(rounds: pd.DataFrame) -> str:
         '6,000 simulations, 2,400 a second: 25% of 10 s'
     """
     seconds = rounds.filter(like="seconds_").sum()
-    count, spent, total = rounds["simulations"].max(), seconds["seconds_simulate"], seconds.sum()
+    count, spent, total = (
+        rounds["simulations"].max(),
+        seconds.get("seconds_simulate", 0.0),
+        seconds.sum(),
+    )
     speed = count / max(spent, 1e-9)
     share = spent / max(total, 1e-9)
     return f"{count:,.0f} simulations, {speed:,.0f} a second: {share:.0%} of {total:.0f} s"

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 START, RISE, END = 1 / 25, 0.3, 1e-5
 
 HOME = "cpu"  # the device of simulations
+SIMULATED = "simulated"  # the objective of the loop: the exact posterior of simulated drivers
+PREDICTIVE_SCORE = "predictive_score"  # in rounds.csv: of a stage that follows the loop
 
 Row = dict[str, float]
 Weights = dict[str, Tensor]
@@ -157,6 +159,7 @@ class RoundCallback(pl.Callback):
         self.epoch_rows: list[Row] = []
         self.round_rows: list[Row] = []
         self.train_seconds = 0.0
+        self.later_checks = 0  # of a stage that follows
         self._epoch_start = 0.0
 
     @property
@@ -169,6 +172,12 @@ class RoundCallback(pl.Callback):
         """The round whose weights are kept; -1 before any round is closed."""
         return self.rounds_rule.best_index
 
+    @property
+    def result(self) -> float:
+        """What the run is judged by: its hold-out loss, or the score of a stage that followed."""
+        scores = [row[PREDICTIVE_SCORE] for row in self.round_rows if PREDICTIVE_SCORE in row]
+        return min(scores) if scores else self.best_loss
+
     def check(self) -> None:
         """Raise if the schedule cannot know how long a round is."""
         if self.schedule is one_cycle and self.settings.steps is None:
@@ -180,14 +189,14 @@ class RoundCallback(pl.Callback):
         """Simulate the warm-up unless a checkpoint brought simulations; stop a finished run."""
         data, estimator = parts(trainer)
         if self.finished:
-            trainer.should_stop = True
+            trainer.should_stop = True  # unless another stage follows
         elif self.epoch_rows and not len(data.buffer):
             raise InputError("the checkpoint has no simulation buffer; it cannot be resumed")
         elif not len(data.buffer):
             self.design = on_first(trainer, data.warm_up)
             content = data.buffer.content
             with on_cpu(estimator) as posterior:
-                posterior.set_scaling(content.theta, content.states)
+                posterior.set_scaling(content.theta, content.observed)
                 scaled = posterior.state_dict()
             estimator.posterior.load_state_dict(scaled)
             self.round_weights = copy_weights(estimator)
@@ -197,6 +206,8 @@ class RoundCallback(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Set this step's learning rate."""
+        if self.finished:
+            return
         _, estimator = parts(trainer)
         rate = estimator.hparams["learning_rate"] * self.schedule(self._progress(trainer))
         for group in trainer.optimizers[0].param_groups:
@@ -229,6 +240,8 @@ class RoundCallback(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Note the epoch, and close the round if it is over."""
+        if self.finished:
+            return
         data, estimator = parts(trainer)
         self.train_seconds += time.perf_counter() - self._epoch_start
         loss = float(trainer.callback_metrics["val/loss"])
@@ -279,7 +292,8 @@ class RoundCallback(pl.Callback):
         if not self.stopped and self.rounds_rule.update(self.epochs_rule.best):
             self.best_weights = self.round_weights
             if trainer.is_global_zero:
-                self._save_best(estimator)
+                loss = {"objective": SIMULATED, "loss": self.best_loss}
+                self.save_best(estimator, self.best_weights, self.best_round, loss)
         self.stopped = self.stopped or self._saturated()
         if self.round >= self.settings.rounds or (self.stopped and not self.settings.go_on):
             self.finished = trainer.should_stop = True
@@ -324,25 +338,37 @@ class RoundCallback(pl.Callback):
             for observer in trainer.callbacks:  # type: ignore[attr-defined]
                 if isinstance(observer, RoundObserver):
                     row |= observer.on_round_end(estimator, self.round)
-        self.round_rows.append(row)
-        write_table(self.run.rounds, self.round_rows)
-        for logger in trainer.loggers:
-            metrics = {f"round/{name}": value for name, value in row.items()}
-            logger.log_metrics(metrics, step=trainer.global_step)
+        self.note(trainer, row)
         log.info(
             "round %d: hold-out loss %.4f after %d epochs, %d simulations, %.0f s training",
             *(self.round, row["loss"], self.epoch, row["simulations"], self.train_seconds),
         )
 
-    def _save_best(self, estimator: PosteriorEstimator) -> None:
-        content = {
-            "state_dict": self.best_weights,
+    def note(self, trainer: pl.Trainer, row: Row) -> None:
+        """Add a row to rounds.csv and tell the loggers."""
+        self.round_rows.append(row)
+        write_table(self.run.rounds, self.round_rows)
+        for logger in trainer.loggers:
+            metrics = {f"round/{name}": value for name, value in row.items()}
+            logger.log_metrics(metrics, step=trainer.global_step)
+
+    def save_best(
+        self, estimator: PosteriorEstimator, weights: Weights, round: int, content: dict[str, Any]
+    ) -> None:
+        """Write the weights that the run keeps so far, of `round`, with what is said of them."""
+        saved = {
+            "state_dict": weights,
             "hyper_parameters": dict(estimator.hparams),
             "pytorch-lightning_version": pl.__version__,
-            "round": self.best_round,
-            "loss": self.best_loss,
+            "round": round,
         }
-        save_tensors(content, self.run.best)
+        save_tensors(saved | content, self.run.best)
+
+    def adopt(self, estimator: PosteriorEstimator, loss: float) -> None:
+        """Count the estimator's weights as the outcome of this loop, which then has no rounds."""
+        self.best_weights = copy_weights(estimator)
+        self.rounds_rule.update(loss)
+        self.finished = True
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on."""

@@ -2,13 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from asbc.data.source import Splits
 from asbc.design.acquisition import Acquisition, RandomAcquisition, StreamAcquisition
 from asbc.design.joint import JointAcquisition, ThetaAcquisition
 from asbc.design.targeted import TargetedAcquisition
 from asbc.errors import InputError
+from asbc.run import Run
+from asbc.simulator import Simulator
 from asbc.utils.checks import check_integer, check_number
+
+if TYPE_CHECKING:
+    from asbc.training.loop import RoundCallback
 
 STRATEGIES = (
     *(RandomAcquisition, StreamAcquisition, ThetaAcquisition, JointAcquisition),
@@ -75,6 +81,36 @@ class LoopSettings:
             return None if self.steps is None else self.steps[round]
         each, over = divmod(self.steps, self.rounds + 1)
         return each + (round < over)
+
+
+class Stage(Protocol):
+    """A callback that goes on training when the loop has ended."""
+
+    finished: bool
+
+
+class Objective(Protocol):
+    """What a posterior is trained for; built from a file of the config group `objective`."""
+
+    def stage(
+        self,
+        loop: "RoundCallback",
+        simulator: Simulator,
+        splits: Splits,
+        context_steps: int,
+        seed: int,
+        run: Run,
+    ) -> Stage | None: ...
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The paper's: the exact posterior of simulated drivers. Nothing follows the loop."""
+
+    name: str = "simulated"
+
+    def stage(self, *_: Any) -> None:
+        """None."""
 
 
 def _check_choice(field: str, value: object, choices: Sequence[object]) -> None:

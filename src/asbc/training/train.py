@@ -32,8 +32,8 @@ from asbc.training.callbacks import AtomicCheckpointIO, ResumeCheckpoint
 from asbc.training.datamodule import SimulationDataModule
 from asbc.training.devices import own_environment, prepare_devices
 from asbc.training.loggers import announce, close_wandb, show_config
-from asbc.training.loop import RoundCallback
-from asbc.training.settings import LoopSettings, loop_settings, own_values
+from asbc.training.loop import PREDICTIVE_SCORE, SIMULATED, RoundCallback
+from asbc.training.settings import LoopSettings, Objective, loop_settings, own_values
 from asbc.utils.random import key, stream
 
 log = logging.getLogger(__name__)
@@ -91,10 +91,13 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     # Whatever can be refused is, before a folder is touched and data are read.
     acquisition, settings = build_strategy(config)
+    objective: Objective = build(cfg.objective)
     source, (simulator, estimator) = build(cfg.data), build_model(cfg)
     run = Run(cfg.folder)
     loop = build(cfg.loop)(settings=settings, seed=cfg.seed, run=run)
     checkpoint = run.checkpoint(cfg.ckpt_path)
+    if cfg.init is not None:
+        start_at(Run.open(cfg.init), config, estimator, loop)
     trainer = build(
         cfg.trainer,
         callbacks=[loop, ResumeCheckpoint(run.last), *map(build, cfg.callbacks.values())],
@@ -112,19 +115,56 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
                 run.write(OmegaConf.to_yaml(saved, resolve=True), cfg.seed, overrides)
             torch.set_num_threads(cfg.threads)
             splits = source.splits()
+            stage = objective.stage(
+                loop, simulator.simulator, splits, source.context_steps, cfg.seed, run
+            )
+            if stage is not None:  # after the loop, whose hooks come first
+                trainer.callbacks.insert(1, stage)
             space = design_space(cfg, simulator.prior, splits, acquisition.subset_size)
             if first:
                 run.save_leaders(space.bank.real)
             if first and checkpoint is None:
                 write_summary(splits, run.path)
             transform = estimator.posterior.transform
-            data = SimulationDataModule(space, simulator, acquisition, settings, transform)
+            data = SimulationDataModule(
+                space, simulator, acquisition, settings, transform, build(cfg.history.law)
+            )
             trainer.loggers = _loggers(cfg, idle=not first or bool(trainer.fast_dev_run))
             announce(trainer.loggers, config)
             _fit(trainer, estimator, data, checkpoint, run)
-            if loop.finished and first:
+            if (loop if stage is None else stage).finished and first:
                 run.save_novelty()
     return loop
+
+
+def start_at(
+    other: Run, config: Mapping[str, Any], estimator: PosteriorEstimator, loop: RoundCallback
+) -> None:
+    """Give the estimator the weights of a finished run, in place of a loop of its own.
+
+    Args:
+        other: `init=RUN`.
+        config: this run's, resolved.
+        estimator: of this run.
+        loop: of this run; it ends before its first round.
+    """
+    if config["objective"]["name"] == SIMULATED:
+        raise InputError(
+            "init=RUN is where a later stage starts, but objective=simulated has none; use "
+            "objective=predictive, or leave init at null"
+        )
+    differing = other.differences(config) + [
+        f"estimator.{name}"
+        for name in ("encoder", "flow", "transform", "pool")
+        if other.config["estimator"][name] != config["estimator"][name]
+    ]
+    if differing:
+        raise InputError(
+            f"init={other.shown}: differs from this run in {', '.join(differing)}; give the "
+            "settings that it was trained with"
+        )
+    estimator.posterior.load_state_dict(other.posterior.state_dict())
+    loop.adopt(estimator, other.holdout_loss)
 
 
 def build_strategy(config: Mapping[str, Any]) -> tuple[Acquisition, LoopSettings]:
@@ -162,19 +202,24 @@ def design_space(cfg: DictConfig, prior: Prior, splits: Splits, subset_size: int
 
 def observed_subset(train: Pairs, context_steps: int, size: int, seed: int) -> Tensor:
     """X_sub: contexts (size, steps, 3) of training pairs drawn once, without replacement."""
-    chosen = stream(seed, "observed-subset").permutation(len(train))[:size]
-    return train.select(chosen).contexts(context_steps)
+    # A driver's short segments are part of its history, but no context.
+    long = torch.nonzero(train.lengths >= context_steps).flatten().numpy()
+    chosen = stream(seed, "observed-subset").permutation(len(long))[:size]
+    return train.select(long[chosen]).contexts(context_steps)
 
 
 def last_words(run: Run, loop: RoundCallback) -> str:
     """What the user sees at the end: the run folder, the result and the next command."""
     if loop.best_round < 0:
         return f"run folder: {run.shown}\nno round was finished, so there is no model"
-    return (
-        f"run folder: {run.shown}\n"
-        f"best round {loop.best_round}, hold-out loss {loop.best_loss:.4f}\n"
-        f"next: asbc evaluate run={run.shown}"
-    )
+    predictive = [row for row in loop.round_rows if PREDICTIVE_SCORE in row]
+    result = f"best round {loop.best_round}, hold-out loss {loop.best_loss:.4f}"
+    if predictive:
+        result = (
+            f"trained to predict: score of the validation drivers {loop.result:.4f} "
+            f"({predictive[0][PREDICTIVE_SCORE]:.4f} before)"
+        )
+    return f"run folder: {run.shown}\n{result}\nnext: asbc evaluate run={run.shown}"
 
 
 def _loggers(cfg: DictConfig, idle: bool) -> list[Logger]:

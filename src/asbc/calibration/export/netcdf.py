@@ -29,6 +29,12 @@ OVERHEAD = 300_000  # bytes of a file without drivers, and some to spare
 STATISTICS = ("leak_rate", "novelty", "k_hat", "effective_draws", "log_evidence")
 
 
+PREDICTIVE_NOTE = (
+    "A predictive posterior: trained so that its draws predict recorded drivers. It is not the "
+    "Bayesian posterior of the simulator."
+)
+
+
 class InferenceDataWriter:
     """Appends parts to a NetCDF file whose size is known in advance; use as a context manager.
 
@@ -52,6 +58,7 @@ class InferenceDataWriter:
         self.drivers = np.array(list(pair_ids), dtype=object)
         self.time = np.arange(model.context_steps) * model.simulator.dt
         self.samples = samples
+        self.objective = model.objective
         self.written = 0
         self._path = path
         self._replacing = replacing(path)
@@ -66,6 +73,9 @@ class InferenceDataWriter:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._file = h5netcdf.File(self._replacing.__enter__(), "w")
         self._file.attrs["creation_library"] = "asbc"
+        if self.objective != "simulated":
+            self._file.attrs["posterior_kind"] = self.objective
+            self._file.attrs["posterior_note"] = PREDICTIVE_NOTE
         return self
 
     def __exit__(

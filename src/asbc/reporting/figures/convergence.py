@@ -24,6 +24,7 @@ from asbc.reporting.figures.style import (
 PANELS = {
     "trained_loss": "hold-out loss",
     "target_loss_median": "target loss, median",
+    "predictive_score": "score of validation drivers",
     **{
         f"validation_{score.name}": f"{score.title}, mean of $s, v, a$"
         for score in SCORES

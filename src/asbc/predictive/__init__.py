@@ -1,0 +1,1 @@
+"""Posteriors trained for what they are used for: predictions of recorded drivers."""

@@ -1,0 +1,191 @@
+"""What a posterior is trained for: the choices of the config group `objective`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from asbc.data.source import Splits
+from asbc.errors import InputError
+from asbc.evaluation.predict import predict_windows
+from asbc.evaluation.scores import VARIABLES, central_coverage, sorted_by_step
+from asbc.posterior.posterior import Posterior
+from asbc.predictive.proper_scores import PROPER, bounded_gradient
+from asbc.predictive.recorded_windows import TRAINING_CONTEXTS, Examples, RecordedWindows
+from asbc.run import Run
+from asbc.simulator import Rollout, Simulator
+from asbc.training.loop import RoundCallback
+from asbc.utils.checks import check_integer, check_number
+from asbc.utils.random import key, standard_normal, stream
+
+if TYPE_CHECKING:
+    from asbc.predictive.stage import PredictiveStage
+
+# What is scored of a rollout, each over its own scale.
+SERIES = tuple(variable.series for variable in VARIABLES.values())
+# The gradient of a window's loss, in units of its own size, with respect to the logarithms of all
+# of its draws is of order one; a single draw may have this many times its share.
+DRAW_LIMIT = 10.0
+LARGEST_STEP = 16_384  # rollouts of a step: what a simulator drives at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictive:
+    """After the loop, train on recorded drivers by the score of their own predictions.
+
+    The values that follow were chosen on validation drivers of NGSIM and Lyft.
+
+    Args:
+        name: of the objective.
+        score: `energy` (windows as vectors) or `crps` (step by step).
+        context: what a window is predicted from in training: `random`, any stretch before it, or
+            as in an evaluation, `first` or `latest`.
+        steps: gradient steps at most.
+        check_every: steps between scores on the validation drivers.
+        patience: checks without improvement that end the training.
+        windows: recorded windows of a step.
+        draws: of theta for each.
+        learning_rate: peak of its one cycle.
+        clip: largest norm of a step's gradient.
+        simulated_weight: of the paper's loss on simulated drivers, added to the score.
+        average: share of the averaged weights that a step keeps; 0 takes the last weights.
+        largest_scale: windows are scaled by factors up to this; 1 leaves them as recorded.
+        horizon: steps of a window.
+        stride: steps between the windows of a validation driver.
+        max_windows: of a validation driver.
+        validation_draws: of theta for each of these windows.
+        residual_prefix_steps, residual_prefix_noise: as in an evaluation.
+    """
+
+    name: str = "predictive"
+    score: str = "energy"
+    context: str = "random"
+    steps: int = 1000
+    check_every: int = 50
+    patience: int = 6
+    windows: int = 24
+    draws: int = 16
+    learning_rate: float = 3e-4
+    clip: float = 1.0
+    simulated_weight: float = 0.01
+    average: float = 0.98
+    largest_scale: float = 1.0
+    horizon: int = 50
+    stride: int = 20
+    max_windows: int = 20
+    validation_draws: int = 64
+    residual_prefix_steps: int = 5
+    residual_prefix_noise: float = 1e-2
+
+    def __post_init__(self) -> None:
+        for choice, known in (("score", PROPER), ("context", TRAINING_CONTEXTS)):
+            if getattr(self, choice) not in known:
+                raise InputError(
+                    f"objective.{choice}={getattr(self, choice)}; expected one of "
+                    f"{', '.join(known)}"
+                )
+        for field in fields(self):
+            value, name = getattr(self, field.name), f"objective.{field.name}"
+            if field.name in ("draws", "validation_draws"):
+                check_integer(name, value, minimum=2)
+            elif field.name == "residual_prefix_steps":
+                check_integer(name, value, minimum=0)
+            elif field.name in ("learning_rate", "clip"):
+                check_number(name, value, above=0)
+            elif field.name in ("simulated_weight", "residual_prefix_noise", "average"):
+                check_number(name, value, minimum=0)
+            elif field.name == "largest_scale":
+                check_number(name, value, minimum=1)
+            elif field.name not in ("name", "score", "context"):
+                check_integer(name, value, minimum=1)
+        if self.windows * self.draws > LARGEST_STEP:
+            raise InputError(
+                f"objective.windows={self.windows} times objective.draws={self.draws}; expected "
+                f"at most {LARGEST_STEP} rollouts a step"
+            )
+        if self.average >= 1:
+            raise InputError(f"objective.average={self.average}; expected a share below 1")
+
+    def stage(
+        self,
+        loop: RoundCallback,
+        simulator: Simulator,
+        splits: Splits,
+        context_steps: int,
+        seed: int,
+        run: Run,
+    ) -> PredictiveStage:
+        """The callback that trains for it after the loop."""
+        from asbc.predictive.stage import PredictiveStage
+
+        return PredictiveStage(self, loop, simulator, splits, context_steps, seed, run)
+
+    @property
+    def checks(self) -> int:
+        """Scores on the validation drivers at most, after that of the start."""
+        return -(-self.steps // self.check_every)
+
+    def examples(
+        self, splits: Splits, context_steps: int
+    ) -> tuple[RecordedWindows, RecordedWindows]:
+        """Training and validation drivers."""
+        sizes = (context_steps, self.horizon, self.residual_prefix_steps)
+        return (
+            RecordedWindows(splits.train, *sizes, "training"),
+            RecordedWindows(splits.validation, *sizes, "validation"),
+        )
+
+    def loss(
+        self,
+        posterior: Posterior,
+        simulator: Simulator,
+        examples: Examples,
+        scales: Tensor,
+        seed: int,
+    ) -> Tensor:
+        """Mean over windows and series of score over scale, with gradients to the posterior."""
+        shape = (len(examples), self.draws, simulator.dim)
+        noise = standard_normal(stream(seed, "draws"), *shape)
+        theta = posterior.training_sample(noise, examples.states)
+        theta = bounded_gradient(theta, DRAW_LIMIT / (shape[0] * shape[1]))
+        rollout = self.roll_out(simulator, theta, examples, seed)
+        return (self.scores(rollout, examples).mean(0) / scales).mean()
+
+    def roll_out(
+        self, simulator: Simulator, theta: Tensor, examples: Examples, seed: int
+    ) -> Rollout:
+        """Predictions of the windows with draws theta (window, draw, dim)."""
+        return predict_windows(
+            simulator,
+            theta,
+            examples.pairs,
+            examples.windows,
+            self.residual_prefix_steps,
+            self.residual_prefix_noise,
+            key(seed, "rollouts"),
+        )
+
+    def scores(self, rollout: Rollout, examples: Examples) -> Tensor:
+        """Scores of gap, speed and acceleration, (window, 3)."""
+        pairs = zip(*self._predicted(rollout, examples), strict=True)
+        return torch.stack([PROPER[self.score](*pair) for pair in pairs], dim=-1)
+
+    def held(self, rollout: Rollout, examples: Examples) -> Tensor:
+        """Share of gaps, speeds and accelerations inside their 95% intervals, (window, 3)."""
+        columns = [
+            central_coverage(sorted_by_step(samples), observed, 0.95)
+            for samples, observed in zip(*self._predicted(rollout, examples), strict=True)
+        ]
+        return torch.stack(columns, dim=-1).float()
+
+    def _predicted(
+        self, rollout: Rollout, examples: Examples
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Samples (window, draw, step) and observations (window, step) of the three series."""
+        # The state at the start is given, so scoring begins one step later.
+        samples = [getattr(rollout, name)[..., 1:] for name in SERIES]
+        series = [getattr(examples.pairs, name).view(len(examples), -1) for name in SERIES]
+        return samples, [values[:, -self.horizon :] for values in series]

@@ -1,0 +1,148 @@
+"""Recorded drivers as training examples: a context, and a window after it to predict."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asbc.data.history import FIRST, LATEST, context_start, context_states
+from asbc.data.pairs import Pairs
+from asbc.data.windows import EvaluationWindows, evaluation_windows, gather
+from asbc.errors import InputError
+
+RANDOM = "random"
+# What a window is predicted from in training: any stretch before it, or as an evaluation does it.
+TRAINING_CONTEXTS = (RANDOM, FIRST, LATEST)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Contexts and the windows predicted from them.
+
+    Attributes:
+        states: (window, steps, 3) contexts.
+        pairs: each window as a pair of its own, with the samples before it that a residual
+            process continues from.
+        windows: where in these pairs the windows start.
+    """
+
+    states: Tensor
+    pairs: Pairs
+    windows: EvaluationWindows
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def split(self, size: int) -> Iterator["Examples"]:
+        """Parts of `size` windows, the last may be smaller."""
+        for place in self.windows.pair.split(size):
+            windows = EvaluationWindows(
+                torch.arange(len(place)), self.windows.start[place], self.windows.horizon
+            )
+            yield Examples(self.states[place], self.pairs.select(place), windows)
+
+    def scaled(self, factor: Tensor) -> "Examples":
+        """All lengths times `factor` (window,): what drivers on a road of another scale would do.
+
+        Car-following laws have this symmetry (`asbc.simulator.symmetry`).
+        """
+        each = factor.repeat_interleave(self.pairs.lengths)
+        names = ("gap", "speed", "leader_speed", "acceleration")
+        columns = {name: getattr(self.pairs, name) * each for name in names}
+        return Examples(
+            self.states * factor[:, None, None], replace(self.pairs, **columns), self.windows
+        )
+
+
+@dataclass(frozen=True)
+class RecordedWindows:
+    """Examples from recorded pairs, at random or on the grid of an evaluation.
+
+    Args:
+        recorded: pairs; those too short for a context and a window after it are left out.
+        context_steps: samples of context.
+        horizon: steps of a window.
+        prefix_steps: samples before a window that a residual process continues from.
+        split: which pairs these are, for messages.
+    """
+
+    recorded: Pairs
+    context_steps: int
+    horizon: int
+    prefix_steps: int
+    split: str
+
+    def __post_init__(self) -> None:
+        if not len(self._room):
+            raise InputError(
+                f"objective=predictive: no {self.split} pair has {self.context_steps} samples of "
+                f"context and a window of {self.horizon} steps after it; lower "
+                "data.context_steps or objective.horizon, or add data"
+            )
+
+    @property
+    def _room(self) -> Tensor:
+        """Pairs that are long enough."""
+        needed = max(self.context_steps, self.prefix_steps) + self.horizon + 1
+        return torch.nonzero(self.recorded.lengths >= needed).flatten()
+
+    def draw(
+        self, count: int, context: str, largest_scale: float, rng: np.random.Generator
+    ) -> Examples:
+        """`count` windows of random pairs, each with a context before it.
+
+        Args:
+            count: windows.
+            context: one of `TRAINING_CONTEXTS`.
+            largest_scale: each is scaled by a factor between its inverse and it; 1: not at all.
+            rng: source of all choices.
+        """
+        room = self._room
+        pair = room[torch.from_numpy(rng.integers(len(room), size=count))]
+        share = torch.from_numpy(rng.random((3, count)))
+        first = max(self.context_steps, self.prefix_steps)
+        start = first + _floor(share[0] * (self._latest(pair) - first + 1))
+        if context == RANDOM:
+            # Any stretch of the pair, then any window after it: windows soon after the context
+            # are as likely as late ones, in short pairs and in long.
+            begin = _floor(share[1] * (self._latest(pair) - first + 1))
+            after = begin + first
+            start = after + _floor(share[0] * (self._latest(pair) - after + 1))
+        else:
+            begin = context_start(context, start, self.context_steps)
+        examples = self._cut(pair, start, begin)
+        if largest_scale == 1:
+            return examples
+        factor = ((2 * share[2] - 1) * math.log(largest_scale)).exp().float()
+        return examples.scaled(factor)
+
+    def grid(self, context: str, stride: int, max_windows: int) -> Examples:
+        """The windows of an evaluation after the context, each with the context it has there."""
+        pair, start, _ = evaluation_windows(
+            self.recorded, self.horizon, stride, max_windows, self.context_steps
+        )
+        usable = start >= self.prefix_steps
+        pair, start = pair[usable], start[usable]
+        return self._cut(pair, start, context_start(context, start, self.context_steps))
+
+    def _latest(self, pair: Tensor) -> Tensor:
+        """The last start a window may have."""
+        return self.recorded.lengths[pair] - self.horizon - 1
+
+    def _cut(self, pair: Tensor, start: Tensor, begin: Tensor) -> Examples:
+        pairs, before = self.recorded, self.prefix_steps
+        gap, speed, leader, acceleration = (
+            gather(column, pairs.offsets, pair, start - before, before + self.horizon + 1)
+            for column in (pairs.gap, pairs.speed, pairs.leader_speed, pairs.acceleration)
+        )
+        each = Pairs.from_series(gap, speed, leader, pairs.dt, acceleration, "recorded")
+        place = torch.arange(len(pair))
+        windows = EvaluationWindows(place, torch.full_like(place, before), self.horizon)
+        return Examples(context_states(pairs, pair, begin, self.context_steps), each, windows)
+
+
+def _floor(value: Tensor) -> Tensor:
+    return value.floor().long()

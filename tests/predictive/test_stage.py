@@ -1,0 +1,107 @@
+"""The second stage: what it leaves behind and where it starts."""
+
+import pandas as pd
+import pytest
+import torch
+
+from asbc.config import compose
+from asbc.errors import InputError
+from asbc.run import Run
+from asbc.training.train import train_run
+
+STAGE = [
+    *("objective=predictive", "objective.horizon=12", "objective.steps=8", "objective.windows=4"),
+    *("objective.draws=3", "objective.check_every=3", "objective.validation_draws=8"),
+    *("residual=matern", "transform=bounded", "objective.max_windows=2"),
+]
+
+
+@pytest.fixture
+def finished(trained):
+    return trained("residual=matern", "transform=bounded")
+
+
+def test_a_run_starts_at_another_and_declines_what_does_not_help(
+    finished, tiny, train_here, tmp_path
+):
+    start = Run.open(finished)
+    hopeless = [*tiny, *STAGE, f"init={finished}", "objective.learning_rate=3.0"]
+    loop_result = train_here(hopeless, tmp_path / "run")
+    assert loop_result == pytest.approx(start.holdout_loss)
+    run = Run.open(tmp_path / "run")
+    scores = pd.read_csv(run.rounds)["predictive_score"]
+    if scores.idxmin() == 0:
+        for name, value in start.posterior.state_dict().items():
+            same = torch.equal(run.posterior.state_dict()[name], value)
+            assert same or name == "widening", name
+    assert scores[0] == pytest.approx(1.0)
+    assert run.novelty_file.is_file()
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["objective=simulated"], "objective=simulated has none"),
+        (["residual=gaussian"], "differs from this run in residual, prior"),
+        (["flow.hidden=9"], "differs from this run in estimator.flow"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused(extra, message, finished, tiny, tmp_path):
+    given = [text for text in STAGE if extra != ["objective=simulated"] or "objective" not in text]
+    keys = [text.partition("=")[0] for text in extra]
+    given = [text for text in given if text.partition("=")[0] not in keys]
+    overrides = [*tiny, *given, *extra, f"init={finished}", f"folder={tmp_path / 'run'}"]
+    with pytest.raises(InputError, match=message):
+        train_run(compose("train", overrides), overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("objective.score=rmse", "objective.score=rmse; expected one of energy, crps"),
+        ("objective.draws=1", "objective.draws=1"),
+        ("objective.average=1", "objective.average=1"),
+        ("objective.largest_scale=0.5", "objective.largest_scale"),
+        ("objective.context=tomorrow", "objective.context=tomorrow"),
+    ],
+)
+def test_values_are_checked(override, message, tiny, tmp_path):
+    with pytest.raises(InputError, match=message):
+        train_run(
+            compose("train", [*tiny, "objective=predictive", override, f"folder={tmp_path}"]), []
+        )
+
+
+def test_crps_and_scaled_windows_train_as_well(finished, tiny, train_here, tmp_path):
+    extra = ["objective.score=crps", "objective.largest_scale=1.1", "objective.context=latest"]
+    train_here([*tiny, *STAGE, *extra, f"init={finished}"], tmp_path / "run")
+    rounds = pd.read_csv(tmp_path / "run" / "rounds.csv")
+    assert {"predictive_crps_s", "predictive_coverage95_a"} <= set(rounds)
+    assert rounds["predictive_score"].notna().all()
+
+
+@pytest.fixture(scope="module")
+def predictive(tmp_path_factory, trained, tiny):
+    folder = tmp_path_factory.mktemp("predictive") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("asbc.data.summary.plot_trajectories", lambda *_: None)
+        start = trained("residual=matern", "transform=bounded")
+        overrides = [*tiny, *STAGE, f"init={start}", f"folder={folder}"]
+        train_run(compose("train", overrides), overrides)
+    return Run.open(folder)
+
+
+def test_a_predictive_posterior_says_what_it_is(predictive, tiny_pairs):
+    assert predictive.label == "ASBC-Matérn, trained to predict"
+    fit = predictive.calibrate(str(tiny_pairs), samples=5)
+    assert set(fit.flags["posterior"]) == {"predictive"}
+    assert fit.to_arviz().attrs["posterior_kind"] == "predictive"
+    sizes = {"horizon": 12, "samples": 10, "simulated_drivers": 20, "posterior_draws": 9}
+    metrics = predictive.evaluate(str(tiny_pairs), **sizes).metrics
+    assert "simulated_drivers" not in metrics and "novelty" in metrics
+    assert any(note.startswith("A predictive posterior") for note in metrics["notes"])
+
+
+def test_refinement_by_the_likelihood_is_refused(predictive, tiny_pairs):
+    with pytest.raises(InputError, match="trained to predict recorded drivers"):
+        predictive.calibrate(str(tiny_pairs), samples=5, refine="psis")

@@ -1,0 +1,47 @@
+"""The widening is exact in draws and density, and the factor is the one that coverage asks for."""
+
+import math
+
+import torch
+
+from asbc.predictive.widening import fit_widening, widen
+from asbc.utils.random import stream
+
+
+def test_draws_and_density_agree(small_posterior):
+    posterior = small_posterior("nsf", "matern").eval()
+    states = torch.randn(2, 20, 3, generator=torch.Generator().manual_seed(0)) + 10
+    noise = torch.randn(2, 50, 7, generator=torch.Generator().manual_seed(1))
+    plain = posterior.draw(noise, states)
+    before = posterior.log_prob(plain, states)
+    widen(posterior, 1.25)
+    wide = posterior._from_noise(noise, posterior.encode(states))
+    sigma = posterior.prior.names.index("sigma")
+    torch.testing.assert_close(wide[..., sigma], 1.25 * plain[..., sigma])
+    others = [i for i in range(7) if i != sigma]
+    assert torch.equal(wide[..., others], plain[..., others])
+    after = posterior.log_prob(wide, states)
+    torch.testing.assert_close(after, before - math.log(1.25), rtol=1e-3, atol=1e-3)
+    drawn = posterior.sample(states, 200, stream(0, "x")).theta
+    assert bool(posterior.prior.contains(drawn).all())
+
+
+def test_the_factor_is_the_nearest_to_the_level(small_posterior):
+    posterior = small_posterior("maf", "gaussian")
+    sigma = posterior.prior.names.index("sigma")
+
+    def coverage(q):
+        return torch.full((3,), 0.90 + 0.25 * (float(q.widening[sigma]) - 1))
+
+    factor, held = fit_widening(posterior, coverage)
+    assert factor == 1.2 and torch.allclose(held, torch.tensor(0.95))
+    assert float(posterior.widening[sigma]) == torch.tensor(1.2).item()
+    assert fit_widening(posterior, lambda q: coverage(q) + 0.06)[0] == 1.0  # never narrower
+
+
+def test_weights_from_before_have_no_widening(small_posterior):
+    posterior = small_posterior("maf", "gaussian")
+    old = {k: v for k, v in posterior.state_dict().items() if k != "widening"}
+    widen(posterior, 1.3)
+    posterior.load_state_dict(old)
+    assert torch.equal(posterior.widening, torch.ones(6))
