@@ -11,7 +11,7 @@ WHEEL  := build/wheel
 # One thread per process: pytest runs one process per core.
 TEST_ENV := OMP_NUM_THREADS=1 WANDB_MODE=offline
 
-.PHONY: demo comparison design benchmarks test nightly wheel lint format clean
+.PHONY: demo models comparison design benchmarks test nightly wheel lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,9 +25,13 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $(VENV)/.core $@
 
-demo: $(VENV)/.core  ## set up, train on the embedded data, evaluate, say where the report is
-	$(BIN)/asbc train experiment=quick threads=2 hydra.run.dir=$(DEMO)
-	$(BIN)/asbc evaluate run=$(DEMO) threads=2
+demo: $(VENV)/.core  ## set up, calibrate the embedded recordings by a shipped model, then train one and evaluate it
+	$(BIN)/asbc calibrate data=synthetic output=$(DEMO)/calibration
+	$(BIN)/asbc train experiment=quick threads=2 hydra.run.dir=$(DEMO)/run
+	$(BIN)/asbc evaluate run=$(DEMO)/run threads=2
+
+models: $(VENV)/.dev  ## train the models inside the package again, bit for bit on the same machine
+	$(BIN)/asbc models make=all
 
 comparison: $(VENV)/.dev  ## both ASBC variants and every baseline on the pairs file DATA=FILE
 	@test -n "$(DATA)" || { echo "usage: make comparison DATA=FILE"; exit 2; }
@@ -63,6 +67,9 @@ wheel: $(VENV)/.dev  ## build a wheel, and use it in an environment and a folder
 	$(PYTHON) -m venv $(WHEEL)/env
 	$(WHEEL)/env/bin/python -m pip install --quiet $(WHEEL)/asbc-*.whl
 	cd $(WHEEL)/folder && export OMP_NUM_THREADS=1 ASBC=../env/bin/asbc && \
+		$$ASBC models && \
+		$$ASBC calibrate data=synthetic calibration.samples=50 output=shipped && \
+		test -s shipped/draws.parquet && test -s shipped/drivers.add.xml && \
 		$$ASBC train experiment=smoke hydra.run.dir=run && \
 		$$ASBC evaluate run=run evaluation=fast && \
 		$$ASBC calibrate run=run calibration.samples=50 output=calibrated && \

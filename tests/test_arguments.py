@@ -13,6 +13,7 @@ from asbc.arguments import (
     offer_data_of_run,
     override_text,
     quoted,
+    register_resolvers,
     resume_arguments,
 )
 from asbc.config import compose
@@ -110,6 +111,7 @@ def run(tmp_path) -> Path:
 
 
 def composed(run: Path, *arguments: str):
+    register_resolvers()
     return compose("evaluate", offer_data_of_run([f"run={run}", *arguments]))
 
 

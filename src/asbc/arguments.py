@@ -13,6 +13,7 @@ from typing import Any
 from asbc.config import CONF, compose, input_error, offer_data
 from asbc.errors import InputError
 from asbc.run import LAST, Run, key_of
+from asbc.shipped import ShippedRun, names
 
 
 def resume_arguments(arguments: Sequence[str]) -> list[str]:
@@ -56,25 +57,31 @@ def merge_overrides(saved: Sequence[str], given: Sequence[str]) -> list[str]:
     return [text for text in saved if key_of(text) not in replaced] + list(given)
 
 
-def offer_data_of_run(arguments: Sequence[str]) -> list[str]:
+def offer_data_of_run(arguments: Sequence[str], default: str = "???") -> list[str]:
     """Make the data of the run that `run=` names the choice `data=run`, which is the default.
 
-    A change of one setting, `data.path=FILE`, is then one of the run's own section. Whatever data
-    are chosen, the time step and the context's length are the run's: they belong to the model.
+    A change of one setting, `data.path=FILE`, is then one of the run's own section; a shipped
+    model has no data that a user could want, and reads a pairs table. Whatever data are chosen,
+    the time step and the context's length are the run's: they belong to the model.
+
+    Args:
+        arguments: of the command line.
+        default: the run where none is named.
 
     Returns:
         The arguments, with the run's folder in the quotes that Hydra's grammar may need.
     """
     given = {key_of(text): _value(text) for text in arguments}
     section: dict[str, Any] = {}
-    if given.get("run", "???") not in ("", "???", "null"):
+    named = given.get("run", default)
+    if named not in ("", "???", "null"):
         if {"-m", "--multirun"} & set(arguments):
             raise InputError("one run at a time: run the command once for each run folder")
-        section = Run.open(given["run"]).config["data"]
+        section = _data_of(Run.open(named))
     offer_data(section)
     result = [
         # Folders of a sweep are named by overrides; their commas and equals signs need quotes.
-        f"run={quoted(given['run'])}" if key_of(text) == "run" and section else text
+        f"run={quoted(named)}" if key_of(text) == "run" and section else text
         for text in arguments
     ]
     if section and given.get("data", "run") != "run":
@@ -86,6 +93,27 @@ def offer_data_of_run(arguments: Sequence[str]) -> list[str]:
     return result
 
 
+def _data_of(run: Run) -> dict[str, Any]:
+    """The data section that is offered for a run."""
+    own = run.config["data"]
+    if not isinstance(run, ShippedRun):
+        return own
+    import yaml
+
+    pairs = yaml.safe_load((CONF / "data" / "pairs.yaml").read_text())
+    return pairs | {name: own[name] for name in ("dt", "context_steps")}
+
+
+def run_folder(run: str) -> str:
+    """Where results of a run go: below its folder; a shipped model's below outputs/NAME.
+
+    Example:
+        >>> run_folder("outputs/a"), run_folder("idm_matern")
+        ('outputs/a', 'outputs/idm_matern')
+    """
+    return str(Path("outputs") / run) if run in names() else run
+
+
 def output_folder(kind: str, run: str, data: Mapping[str, Any] | None) -> str:
     """Where results of a run on some data go unless told: RUN/<kind>/<name of the data>.
 
@@ -94,15 +122,20 @@ def output_folder(kind: str, run: str, data: Mapping[str, Any] | None) -> str:
         'outputs/a/calibration/i80'
         >>> output_folder("calibration", "outputs/a", {"path": "in/i80/*.csv"})
         'outputs/a/calibration/i80'
+        >>> output_folder("calibration", "outputs/a", {"path": ["in/i80.csv", "in/lyft.csv"]})
+        'outputs/a/calibration/i80_lyft'
     """
-    place = Path(str((data or {}).get("path") or (data or {}).get("root") or "own"))
+    found = (data or {}).get("path") or (data or {}).get("root") or "own"
+    if not isinstance(found, str):
+        found = "_".join(Path(str(part)).stem for part in found)
+    place = Path(found)
     while set(place.name) & set("*?["):  # a glob is called after the folder it looks into
         place = place.parent
-    return str(Path(run) / kind / (place.stem or "data"))
+    return str(Path(run_folder(run)) / kind / (place.stem or "data"))
 
 
 def register_resolvers() -> None:
-    """Functions that the files of conf/ may call: `${output_folder:KIND}`."""
+    """Functions that files of conf/ may call: `${output_folder:KIND}`, `${run_folder:RUN}`."""
     from omegaconf import OmegaConf
 
     def resolve(kind: str, *, _root_: Any) -> str:
@@ -110,6 +143,7 @@ def register_resolvers() -> None:
         return output_folder(kind, _root_.run, data)
 
     OmegaConf.register_new_resolver("output_folder", resolve, replace=True)
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
 
 
 def quoted(path: str | Path) -> str:

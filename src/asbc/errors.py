@@ -7,8 +7,8 @@ class InputError(ValueError):
     Example:
         >>> from asbc import Run
         >>> try:
-        ...     Run.open("nowhere")
+        ...     Run.open("no/such/run")
         ... except InputError as error:
         ...     print(error)
-        run=nowhere: no such folder
+        run=no/such/run: no such folder
     """

@@ -44,7 +44,7 @@ PACKAGES = ("asbc", "torch", "pytorch-lightning", "hydra-core", "nflows", "numpy
 # Overrides that do not make another method: where it ran, how it was logged, which seed.
 INCIDENTAL = (
     *("seed", "threads", "tags", "ckpt_path", "logger", "callbacks", "debug", "hydra", "data"),
-    "folder",
+    *("folder", "init"),
 )
 # The same for single settings: a training on several devices is that of one.
 INCIDENTAL_SETTINGS = tuple(
@@ -60,6 +60,7 @@ BUILT = ("data", "robust", "estimator")
 # Drivers behind the yardstick of novelty, and their seed.
 YARDSTICK_DRIVERS, YARDSTICK_SEED = 1000, 0
 
+PREDICTIVE = "predictive"  # the objective of a posterior that is not the simulator's
 LAST = "last"  # ckpt_path of a job that may have been started before
 
 
@@ -92,7 +93,9 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
-        """A finished run; a clear error if it is none, unfinished, or of another version.
+        """A finished run, or the shipped model of that name (`asbc models` lists them).
+
+        A clear error if it is none, unfinished, or of another version.
 
         Example:
             >>> Run.open("no/such/run")
@@ -100,15 +103,21 @@ class Run:
             ...
             asbc.errors.InputError: run=no/such/run: no such folder
         """
+        from asbc.shipped import ShippedRun, names
+
+        if str(path) in names():
+            return ShippedRun.open(path)
         run = cls(Path(path).absolute())
         if not run.path.is_dir():
-            raise InputError(f"run={path}: no such folder")
+            bare = len(Path(path).parts) == 1
+            hint = f", and no shipped model ({', '.join(names())})" if bare else ""
+            raise InputError(f"run={path}: no such folder{hint}")
         if not run.record_file.is_file() or not run.config_file.is_file():
             raise InputError(
                 f"run={path}: not a run folder; expected {run.record_file.name} and "
                 f"{run.config_file.name}, as `asbc train` writes them"
             )
-        if _series(run.version) != _series(version("asbc")):
+        if not same_series(run.version, version("asbc")):
             raise InputError(
                 f"run={path}: trained with asbc {run.version}, but this is asbc "
                 f"{version('asbc')}; install asbc {run.version} or train again"
@@ -226,7 +235,9 @@ class Run:
         """The paper's name of the method; other acquisitions than the full one are named."""
         name = f"ASBC-{self.config['residual']['label']}"
         acquisition = self.config["acquisition"]["name"]
-        return name if acquisition == FULL_METHOD else f"{name}, {acquisition}"
+        name = name if acquisition == FULL_METHOD else f"{name}, {acquisition}"
+        wanted = self.config.get("objective", {}).get("name")
+        return f"{name}, trained to predict" if wanted == PREDICTIVE else name
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
         """In what this run and another config describe different posteriors of a context."""
@@ -260,6 +271,21 @@ class Run:
         """The round whose weights were kept."""
         return int(self._weights["round"])
 
+    @property
+    def holdout_loss(self) -> float:
+        """Loss of the kept weights on simulated drivers; NaN for those of a later stage."""
+        return float(self._weights.get("loss", float("nan")))
+
+    @property
+    def objective(self) -> str:
+        """What the kept weights were trained for: simulated or predictive."""
+        return self._weights.get("objective", "simulated")
+
+    @property
+    def widening(self) -> float:
+        """What the residual's sigma is multiplied by in draws that were trained to predict."""
+        return float(self.posterior.widening.max())
+
     @cached_property
     def posterior(self) -> Posterior:
         """The trained density q(theta | trajectory)."""
@@ -283,6 +309,7 @@ class Run:
             context_steps or config["data"]["context_steps"],
             config["residual"]["name"],
             not self.training.exact,
+            self.objective,
         )
 
     def leaders(self, steps: int) -> LeaderWindows | None:
@@ -351,6 +378,7 @@ class Model:
         residual: name of the residual model, e.g. "matern".
         robust: whether training allowed for drivers unlike the simulator, so that the simulator's
             likelihood is not what the posterior stands for.
+        objective: what the posterior was trained for: simulated, or predictive.
     """
 
     posterior: Posterior
@@ -358,6 +386,12 @@ class Model:
     context_steps: int
     residual: str
     robust: bool = False
+    objective: str = "simulated"
+
+    @property
+    def predictive(self) -> bool:
+        """Whether it was trained to predict recorded drivers: it has no likelihood of its own."""
+        return self.objective == PREDICTIVE
 
     def contexts(self, pairs: Pairs) -> Tensor:
         """What the posterior of each pair is conditioned on, (pair, step, 3)."""
@@ -418,5 +452,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _series(text: str) -> list[str]:
-    return text.split(".")[:2]
+def same_series(first: str, second: str) -> bool:
+    """Whether two versions can use each other's models.
+
+    Example:
+        >>> same_series("0.3.0", "0.3.1"), same_series("0.3.0", "0.4.0")
+        (True, False)
+    """
+    return first.split(".")[:2] == second.split(".")[:2]

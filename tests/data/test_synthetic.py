@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from asbc.data.synthetic.dataset import Synthetic
-from asbc.data.synthetic.road import DT, matern_noise, stop_and_go
+from asbc.data.synthetic.regimes import STOP_AND_GO, leader_speeds
+from asbc.data.synthetic.road import DT, matern_noise
 from asbc.data.synthetic.true_drivers import THETA_NAMES, draw_drivers
 from asbc.data.windows import leader_windows
 from asbc.errors import InputError
@@ -167,7 +168,7 @@ def test_noise_has_the_matern_covariance():
 
 
 def test_leader_profiles_are_smooth():
-    speed = stop_and_go(20, 5000, np.random.default_rng(0))
+    speed = leader_speeds(STOP_AND_GO, 20, 5000, np.random.default_rng(0))
     acceleration = np.diff(speed, axis=1) / DT
     assert speed.min() >= 0 and speed.max() <= 14
     assert np.abs(acceleration).max() < 1.7  # m/s^2

@@ -65,6 +65,9 @@ def test_a_command_in_the_documentation_composes(command, arguments):
 SMALL = {
     "data.context_steps": 20,
     "data.min_duration": 8,
+    "objective.horizon": 12,
+    "objective.steps": 2,
+    "objective.validation_draws": 8,
     "bank.synthetic_cap": 100,
     "bank.stride": 10,
     "training.warmup_simulations": 48,
@@ -105,7 +108,7 @@ SMALL = {
 # What the pages leave to the reader; recordings that cannot be shipped are in tests/data.
 BEYOND = (
     *("data=highd", "data=ngsim", "OTHER_RUN", "population=RUN", "...", "scenario=sumo"),
-    *("YOUR_CONF", "|", "engine=ray"),
+    *("YOUR_CONF", "|", "engine=ray", "init=RUN"),
 )
 
 

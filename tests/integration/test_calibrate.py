@@ -139,7 +139,7 @@ def test_another_file_with_a_bad_driver(trained, calibrate, tiny_pairs, tmp_path
     code, text = calibrate(f"run={run}", *data, "on_error=skip")
     assert code == 0, text
     assert "4 drivers calibrated" in text and "skipped r/4: " in text
-    assert "left out: 1 segments shorter than 4 s" in text
+    assert "left out or changed: 1 segments shorter than 4 s" in text
     drivers = pd.read_csv(run / "calibration" / "my drivers" / "drivers.csv")
     assert drivers["pair_id"].tolist() == ["r/0", "r/1", "r/2", "r/3"]
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "score a trained run on held-out drivers",
     "baseline": "fit and score a method to compare with",
     "calibrate": "a posterior for every driver of a file",
+    "models": "the models inside the package, and their cards",
     "simulate": "traffic of a calibrated population",
     "report": "tables and figures over many runs",
     "study": "many runs, made and reported at one command",

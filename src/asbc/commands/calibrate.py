@@ -1,10 +1,16 @@
-"""`asbc calibrate run=RUN data.path=FILE`: a posterior for every driver of a file."""
+"""`asbc calibrate data.path=FILE`: a posterior for every driver of a file."""
+
+from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from asbc.arguments import offer_data_of_run as prepare
+from asbc.arguments import offer_data_of_run
+from asbc.shipped import DEFAULT
 
-__all__ = ["main", "prepare"]
+
+def prepare(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with the data of the run or of the default model as the choice."""
+    return offer_data_of_run(arguments, DEFAULT)
 
 
 def main(cfg: DictConfig) -> None:
@@ -15,12 +21,13 @@ def main(cfg: DictConfig) -> None:
     logging.getLogger("arviz").setLevel(logging.WARNING)  # it announces what is not installed
     import torch
 
-    from asbc.calibration.calibrate import RECORD, Job, calibrate_into
+    from asbc.calibration.calibrate import RECORD, Job, calibrate_into, workers_of
     from asbc.calibration.evidence import Comparison
     from asbc.calibration.export.sumo import sumo_types
     from asbc.calibration.held_out import HeldOutComparison
+    from asbc.calibration.refinement import NoRefinement
     from asbc.config import build
-    from asbc.data.driver_store import open_drivers
+    from asbc.data.driver_store import open_drivers, pieces_of
     from asbc.population import Population
     from asbc.population.pictures import write_population
     from asbc.run import Run
@@ -47,18 +54,23 @@ def main(cfg: DictConfig) -> None:
     )
     shortest = cfg.min_duration or cfg.data.context_steps * cfg.data.dt
     source = build(cfg.data, min_duration=shortest)
-    with output.claim(resuming=True), room_below(output.shown):
+    most = pieces_of(source) if isinstance(refinement, NoRefinement) else None
+    with (
+        output.claim(resuming=True),
+        room_below(output.shown),
+        workers_of(engine, job, most) as pool,
+    ):
         finished = (output.path / RECORD).exists()
         drivers = open_drivers(
-            source, output.path / ".drivers", settings.on_error, cfg.memory, engine, finished
+            source, output.path / ".drivers", settings.on_error, cfg.memory, pool, finished
         )
-        outcome = calibrate_into(output.path, job, drivers, engine=engine)
+        outcome = calibrate_into(output.path, job, drivers, pool=pool)
         population = Population.read(output.path, model.simulator.prior)
         write_population(population, output.path, cfg.sumo.drivers, types, settings.seed)
         drivers.remove()
     print(outcome.text())
     for reason, count in drivers.drops.items():
-        print(f"  left out: {count} {reason}")
+        print(f"  left out or changed: {count} {reason}")
     if settings.novelty and novelty is None:
         print("  contexts are longer than the run's: none is compared with its simulations")
     written = [p.name for p in output.path.iterdir() if p.name[0] != "."]

@@ -8,7 +8,7 @@ __all__ = ["main", "prepare"]
 
 
 def main(cfg: DictConfig) -> float:
-    """Train as the config says and tell where the run is; returns the best hold-out loss."""
+    """Train as the config says and tell where the run is; returns what it is judged by."""
     # Imported here, so that --help, completion and mistakes in the arguments answer at once.
     from hydra.core.hydra_config import HydraConfig
 
@@ -21,4 +21,4 @@ def main(cfg: DictConfig) -> float:
     if loop.best_round >= 0:
         print(cost_of(run))
     print(last_words(run, loop))
-    return loop.best_loss
+    return loop.result

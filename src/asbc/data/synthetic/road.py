@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from asbc.data.synthetic.regimes import FRAME_RATE, STOP_AND_GO, leader_speeds
 from asbc.data.synthetic.true_drivers import Drivers, draw_drivers
 
-FRAME_RATE = 25
 DT = 1 / FRAME_RATE
 HARDEST_BRAKING, HARDEST_ACCELERATION = -9.0, 5.0
 SAFE_BRAKING = -3.0  # nobody may have to brake harder because of a lane change
@@ -59,7 +59,7 @@ class Motion:
 def drive(road: Road, rng: np.random.Generator) -> Motion:
     """Simulate one direction of the road, with lane changes and vehicles that leave."""
     frames = int(road.duration * FRAME_RATE)
-    profiles = stop_and_go(road.lanes, frames + 1, rng)
+    profiles = leader_speeds(STOP_AND_GO, road.lanes, frames + 1, rng)
     traffic = _line_up(road, profiles[:, 0], rng)
     theta = traffic.drivers.theta
     residual = matern_noise(theta[:, 5], theta[:, 6], frames, rng)
@@ -153,25 +153,6 @@ def idm(theta: np.ndarray, gap: np.ndarray, speed: np.ndarray, approach: np.ndar
     return a_max * (1 - (speed / v0) ** 4 - (desired / np.maximum(gap, 0.1)) ** 2)
 
 
-def stop_and_go(count: int, frames: int, rng: np.random.Generator) -> np.ndarray:
-    """Speed profiles (count, frames) that swing between creeping and flowing, without jerks."""
-    profiles = np.empty((count, frames))
-    for profile in profiles:
-        filled, speed, fast = 0, rng.uniform(5.0, 11.0), bool(rng.integers(2))
-        while filled < frames:
-            fast = not fast
-            target = rng.uniform(8.0, 14.0) if fast else max(0.0, rng.uniform(-0.5, 7.0))
-            peak = rng.uniform(0.4, 1.1)  # m/s^2, of a smooth transition lasting 1.5 dv / peak
-            ramp = max(2.0, 1.5 * abs(target - speed) / peak)
-            phase = np.linspace(0, 1, int(ramp * FRAME_RATE), endpoint=False)
-            hold = np.full(int(rng.uniform(1.0, 8.0) * FRAME_RATE), target)
-            rise = speed + (target - speed) * phase**2 * (3 - 2 * phase)
-            piece = np.concatenate([rise, hold])[: frames - filled]
-            profile[filled : filled + len(piece)] = piece
-            filled, speed = filled + len(piece), target
-    return profiles
-
-
 def matern_noise(
     sigma: np.ndarray, ell: np.ndarray, frames: int, rng: np.random.Generator
 ) -> np.ndarray:
@@ -186,18 +167,35 @@ def matern_noise(
 
 
 def _line_up(road: Road, leader_speed: np.ndarray, rng: np.random.Generator) -> Traffic:
-    """Each lane's leader part-way down the road, its platoon behind it near equilibrium gaps."""
-    size = road.platoon + 1
-    drivers = draw_drivers(road.lanes * size, road.truck_share, rng)
-    lane = np.repeat(np.arange(road.lanes), size)
-    order = np.tile(np.arange(size), road.lanes)
+    """Each lane's leader part-way down the road, its platoon behind it."""
+    drivers = draw_drivers(road.lanes * (road.platoon + 1), road.truck_share, rng)
+    return near_equilibrium(drivers, leader_speed, (0.1 * road.length, 0.5 * road.length), rng)
+
+
+def near_equilibrium(
+    drivers: Drivers,
+    leader_speed: np.ndarray,
+    head: tuple[float, float],
+    rng: np.random.Generator,
+) -> Traffic:
+    """Platoons of equal size, one per lane, all at their leader's speed and near its gap.
+
+    Args:
+        drivers: lane by lane, from the first vehicle to the last.
+        leader_speed: of each lane (lanes,).
+        head: where the first vehicles are, at random between these (m).
+        rng: random numbers.
+    """
+    lanes = len(leader_speed)
+    size = len(drivers) // lanes
+    lane = np.repeat(np.arange(lanes), size)
+    order = np.tile(np.arange(size), lanes)
     index = np.arange(len(drivers))
     speed = leader_speed[lane]
     gap = (drivers.theta[:, 1] + speed * drivers.theta[:, 2]) * rng.uniform(0.9, 1.4, len(drivers))
     # The leader's rear and the own gap come off the front of the vehicle ahead.
-    spacing = np.where(order > 0, gap + np.roll(drivers.length, 1), 0.0).reshape(road.lanes, size)
-    head = rng.uniform(0.1, 0.5, (road.lanes, 1)) * road.length
-    front = (head - np.cumsum(spacing, axis=1)).ravel()
+    spacing = np.where(order > 0, gap + np.roll(drivers.length, 1), 0.0).reshape(lanes, size)
+    front = (rng.uniform(*head, (lanes, 1)) - np.cumsum(spacing, axis=1)).ravel()
     return Traffic(drivers, lane, np.where(order > 0, index - 1, -1), front, speed.copy())
 
 

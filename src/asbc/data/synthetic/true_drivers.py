@@ -34,11 +34,16 @@ class Drivers:
         return len(self.theta)
 
 
-def draw_drivers(count: int, truck_share: float, rng: np.random.Generator) -> Drivers:
-    """Independent drivers from the population; draws outside the ranges are repeated."""
+def draw_drivers(
+    count: int, truck_share: float, rng: np.random.Generator, spread: float = 1.0
+) -> Drivers:
+    """Independent drivers from the population; draws outside the ranges are repeated.
+
+    `spread` widens the population: it multiplies the standard deviations of the logarithms.
+    """
     is_truck = rng.random(count) < truck_share
     centre = np.log(_MEDIAN * np.where(is_truck[:, None], _TRUCK_FACTOR, 1.0))
-    factor = np.linalg.cholesky(_covariance())
+    factor = spread * np.linalg.cholesky(_covariance())
     theta = np.zeros((count, len(THETA_NAMES)))
     missing = np.ones(count, dtype=bool)
     while missing.any():
