@@ -12,6 +12,7 @@ from torch import Tensor
 
 from asbc.data.history import LATEST, context_start, context_states
 from asbc.data.pairs import Pairs
+from asbc.data.segments import Segments
 from asbc.data.windows import EvaluationWindows, gather
 from asbc.errors import InputError
 from asbc.evaluation.observation import RecordedGaps
@@ -38,9 +39,9 @@ def sample_pairs(
 
 
 def sample_contexts(
-    posterior: Density, states: Tensor, names: list[str], n: int, seed: int
+    posterior: Density, states: Tensor | Segments, names: list[str], n: int, seed: int
 ) -> PosteriorSamples:
-    """n draws for each trajectory (B, T, 3), keyed by its name."""
+    """n draws for each trajectory (B, T, 3) or set of segments, keyed by its name."""
     parts = []
     places = torch.arange(len(names)).split(CHUNK)
     for place in progress(places, "posterior", total=len(places)):
