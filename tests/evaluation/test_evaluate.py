@@ -20,6 +20,7 @@ from asbc.evaluation.results import data_fingerprint, write_evaluation
 from asbc.evaluation.sbc import check_posterior
 from asbc.evaluation.scores import SCORES, Score
 from asbc.posterior.posterior import PosteriorSamples
+from asbc.reporting.figures.case_study import case_study
 from asbc.simulator import Prior
 from asbc.simulator.robust import ContextSimulator, simulate_drivers
 from asbc.utils.random import uniform
@@ -248,3 +249,27 @@ def test_extra_scores_come_from_the_command_line() -> None:
 def test_extra_scores_that_cannot_be_used_are_refused(extra, message) -> None:
     with pytest.raises(InputError, match=message):
         EvaluationSettings(extra_scores=extra)
+
+
+class Wrapped:
+    """A predictor whose drives are those of a simulator with known draws."""
+
+    def __init__(self, simulator, theta) -> None:
+        self.simulator, self.theta = simulator, theta
+
+    def predict(self, pairs, windows, seed):
+        return predict_windows(self.simulator, self.theta, pairs, windows, 5, 1e-2, seed)
+
+
+def test_a_model_without_parameters_is_scored_by_its_drives(setting, tmp_path) -> None:
+    simulator, pairs = setting
+    theta = simulator.prior.sample(6 * 30, np.random.default_rng(0)).view(6, 30, -1)
+    by_draws = evaluate_draws(simulator, theta, pairs, 75, SMALL)
+    by_drives = evaluate_draws(simulator, Wrapped(simulator, theta), pairs, 75, SMALL)
+    pd.testing.assert_frame_equal(by_drives.windows, by_draws.windows)
+    np.testing.assert_array_equal(by_drives.cases.mean, by_draws.cases.mean)
+    assert by_drives.metrics["posterior"] == {} and "recovery" not in by_drives.metrics
+    write_evaluation(by_drives, tmp_path)
+    cases = Cases.load(tmp_path / "cases.npz")
+    assert cases.theta.shape == (6, 1, 0) and len(cases.names) == 0
+    assert case_study({"a": cases, "b": by_draws.cases}, pairs.pair_id[0]).subfigs

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from asbc.data.pairs import Pairs, find_pair
 from asbc.data.windows import EvaluationWindows, gather
-from asbc.evaluation.predict import predict_windows
+from asbc.evaluation.predict import Predictor, predict_windows
 from asbc.evaluation.protocol import EvaluationSettings, observed_series
 from asbc.evaluation.scores import VARIABLES
 from asbc.simulator import Simulator
@@ -53,7 +53,7 @@ class Cases:
 
 def study_cases(
     simulator: Simulator,
-    theta: Tensor,
+    theta: Tensor | Predictor,
     pairs: Pairs,
     context_steps: int,
     settings: EvaluationSettings,
@@ -61,7 +61,7 @@ def study_cases(
     """Bands of each pair's first window after its context, or its last window if it has none.
 
     Either way the pair's first samples are the latest before it, too: `theta` (pair, draw, dim)
-    serves whatever `settings.context` is.
+    serves whatever `settings.context` is. A model without parameters has no draws to show.
     """
     latest = pairs.lengths - settings.horizon - 1
     usable = torch.nonzero(latest >= 0).flatten()
@@ -81,12 +81,17 @@ def study_cases(
     ]
     mean, low, high = (torch.cat(band).numpy() for band in zip(*bands, strict=True))
     leader = gather(pairs.leader_speed, pairs.offsets, usable, start, settings.horizon + 1)
+    names, draws = simulator.parameter_names, np.empty((len(usable), 1, 0))
+    if isinstance(theta, Tensor):
+        draws = theta[usable].numpy()
+    else:
+        names = ()
     return Cases(
         pair_id=np.array([pairs.pair_id[i] for i in usable.tolist()]),
-        names=np.array(simulator.parameter_names),
+        names=np.array(names, dtype=str),
         dt=pairs.dt,
         start=start.numpy(),
-        theta=theta[usable].numpy(),
+        theta=draws,
         mean=mean,
         low=low,
         high=high,
@@ -98,7 +103,7 @@ def study_cases(
 @torch.no_grad()
 def _bands(
     simulator: Simulator,
-    theta: Tensor,
+    theta: Tensor | Predictor,
     pairs: Pairs,
     windows: EvaluationWindows,
     context_steps: int,

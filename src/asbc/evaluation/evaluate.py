@@ -24,7 +24,7 @@ from asbc.data.summary import DataSummary
 from asbc.data.windows import EvaluationWindows, LeaderWindows, evaluation_windows, leader_windows
 from asbc.errors import InputError
 from asbc.evaluation.cases import study_cases
-from asbc.evaluation.predict import LatestDraws, sample_pairs
+from asbc.evaluation.predict import LatestDraws, Predictor, sample_pairs
 from asbc.evaluation.protocol import EvaluationSettings, WindowScores, score_windows
 from asbc.evaluation.results import (
     PROTOCOLS,
@@ -99,7 +99,8 @@ def evaluate_source(
     evaluation = evaluate_posterior(
         *(run.posterior, run.training, pairs, source.context_steps, leaders, settings, predictive)
     )
-    return evaluation.of(info, notes), summary
+    weights = sum(value.numel() for value in run.posterior.parameters())
+    return evaluation.of(info, notes, weights=weights), summary
 
 
 PREDICTIVE_NOTE = (
@@ -240,7 +241,7 @@ def evaluate_posterior(
 
 def evaluate_draws(
     simulator: Simulator,
-    theta: Tensor | LatestDraws,
+    theta: Tensor | LatestDraws | Predictor,
     pairs: Pairs,
     context_steps: int,
     settings: EvaluationSettings,
@@ -250,7 +251,8 @@ def evaluate_draws(
 
     Args:
         simulator: predicts with them.
-        theta: (pair, draw, dim), or each window's own, as `settings.context` says.
+        theta: (pair, draw, dim), or each window's own, as `settings.context` says; or a model
+            that predicts without parameters.
         pairs: observed pairs.
         context_steps: samples of context.
         settings: protocol and sizes.
@@ -259,7 +261,7 @@ def evaluate_draws(
     known = known or Amortized()
     if isinstance(theta, Tensor):
         require_first_context(settings)
-    of_pairs = theta if isinstance(theta, Tensor) else theta.of_pairs
+    of_pairs = theta.of_pairs if isinstance(theta, LatestDraws) else theta
     windows, member = protocol_windows(pairs, context_steps, settings)
     scored = score_windows(
         simulator,
@@ -298,7 +300,7 @@ def require_first_context(settings: EvaluationSettings) -> None:
 
 def _metrics(
     simulator: Simulator,
-    theta: Tensor,
+    theta: Tensor | Predictor,
     pairs: Pairs,
     context_steps: int,
     settings: EvaluationSettings,
@@ -306,14 +308,15 @@ def _metrics(
     known: Amortized,
 ) -> dict[str, Any]:
     """The content of `metrics.json`, but for whose results they are."""
-    learned = contraction(theta, prior_variance(simulator.prior)).median(dim=0).values
     metrics: dict[str, Any] = {
         name: summarise(part, settings.bootstrap, settings.seed, settings.scores)
         for name, part in parts.items()
     }
-    metrics["posterior"] = {
-        "contraction": dict(zip(simulator.parameter_names, learned.tolist(), strict=True))
-    }
+    metrics["posterior"] = {}
+    if isinstance(theta, Tensor):
+        learned = contraction(theta, prior_variance(simulator.prior)).median(dim=0).values
+        names = simulator.parameter_names
+        metrics["posterior"]["contraction"] = dict(zip(names, learned.tolist(), strict=True))
     metrics["settings"] = settings.to_dict()
     metrics["data"] = {
         "fingerprint": data_fingerprint(pairs),
@@ -321,7 +324,7 @@ def _metrics(
         "context_steps": context_steps,
         "dt": pairs.dt,
     }
-    if pairs.true_theta is not None:
+    if pairs.true_theta is not None and isinstance(theta, Tensor):
         metrics["recovery"] = _recovery(simulator, theta, pairs, pairs.true_theta)
     if known.leak_rate is not None:
         metrics["posterior"]["leak_rate"] = known.leak_rate

@@ -5,7 +5,7 @@ there and follows the recorded leader. Of the follower it sees samples up to t0 
 draws are those of its pair, or its own where each window has a context of its own.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -57,6 +57,17 @@ class WindowDraws(Protocol):
     def of_pairs(self) -> Tensor: ...  # (pair, draw, dim), from each pair's first context
 
     def of(self, windows: EvaluationWindows) -> Tensor: ...  # (window, draw, dim)
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """A model that drives by itself: no parameters of the simulator, rollouts at once."""
+
+    def predict(self, pairs: Pairs, windows: EvaluationWindows, seed: int) -> Rollout: ...
+
+
+# What windows are predicted with: a pair's parameters, a window's own, or none.
+Draws = Tensor | WindowDraws | Predictor
 
 
 class LatestDraws:
@@ -127,7 +138,7 @@ class LatestDraws:
 
 def predict_windows(
     simulator: Simulator,
-    theta: Tensor | WindowDraws,
+    theta: Draws,
     pairs: Pairs,
     windows: EvaluationWindows,
     prefix_steps: int,
@@ -139,7 +150,8 @@ def predict_windows(
 
     Args:
         simulator: law, residual process and kinematics.
-        theta: (pair, draw, dim) parameter draws of every pair in `pairs`, or each window's own.
+        theta: (pair, draw, dim) parameter draws of every pair in `pairs`, or each window's own;
+            or a model that predicts without any.
         pairs: observed pairs.
         windows: which pair and start each window has.
         prefix_steps: residuals before the start that the residual process is conditioned on.
@@ -147,8 +159,27 @@ def predict_windows(
         seed: the noise is a function of it and of each window's pair and start.
         observation: adds the recording's error to the gaps; None: gaps as simulated.
     """
+    if isinstance(theta, Predictor):
+        rollout = theta.predict(pairs, windows, seed)
+    else:
+        own = theta[windows.pair] if isinstance(theta, Tensor) else theta.of(windows)
+        rollout = _roll_out(simulator, own, pairs, windows, prefix_steps, prefix_noise, seed)
+    return (
+        observation.observe(rollout, simulator, pairs, windows, seed) if observation else rollout
+    )
+
+
+def _roll_out(
+    simulator: Simulator,
+    own: Tensor,
+    pairs: Pairs,
+    windows: EvaluationWindows,
+    prefix_steps: int,
+    prefix_noise: float,
+    seed: int,
+) -> Rollout:
+    """The simulator's drives with each window's parameter draws (window, draw, dim)."""
     pair, start, horizon = windows
-    own = theta[pair] if isinstance(theta, Tensor) else theta.of(windows)  # (window, draw, dim)
     draws = own.shape[1]
     rows = pairs.offsets[pair] + start
     each = own.flatten(0, 1)
@@ -160,21 +191,22 @@ def predict_windows(
     if prefix_steps and simulator.residual.parameters:  # without a residual nothing goes on
         prefix = _observed_prefix(simulator, own, pairs, rows, start, prefix_steps, prefix_noise)
     leader = gather(pairs.leader_speed, pairs.offsets, pair, start, horizon + 1)
-    places = zip(pair.tolist(), start.tolist(), strict=True)
-    streams = [stream(seed, "rollout", pairs.pair_id[p], t) for p, t in places]
     rollout = simulator.rollout(
         each,
         repeat(leader),
         repeat(pairs.gap[rows]),
         repeat(pairs.speed[rows]),
-        RowStreams(streams),
+        window_streams(pairs, windows, seed),
         prefix,
         check=False,
     )
-    rollout = Rollout(*(series.unflatten(0, (len(pair), draws)) for series in rollout))
-    return (
-        observation.observe(rollout, simulator, pairs, windows, seed) if observation else rollout
-    )
+    return Rollout(*(series.unflatten(0, (len(pair), draws)) for series in rollout))
+
+
+def window_streams(pairs: Pairs, windows: EvaluationWindows, seed: int) -> RowStreams:
+    """The noise of each window's rollouts: a function of the seed, its pair and its start."""
+    places = zip(windows.pair.tolist(), windows.start.tolist(), strict=True)
+    return RowStreams([stream(seed, "rollout", pairs.pair_id[p], t) for p, t in places])
 
 
 def _observed_prefix(
@@ -200,13 +232,12 @@ def _observed_prefix(
     return Prefix(residuals.flatten(0, 1), mask.flatten(0, 1), noise)
 
 
-def check_prediction_input(
-    simulator: Simulator, theta: Tensor | WindowDraws, pairs: Pairs
-) -> None:
+def check_prediction_input(simulator: Simulator, theta: Draws, pairs: Pairs) -> None:
     """Raise unless theta holds finite draws for every pair, at the simulator's time step."""
-    theta = theta if isinstance(theta, Tensor) else theta.of_pairs
-    require_shape("theta", theta, (len(pairs), None, simulator.dim))
-    require_finite("theta", theta)
+    if not isinstance(theta, Predictor):
+        theta = theta if isinstance(theta, Tensor) else theta.of_pairs
+        require_shape("theta", theta, (len(pairs), None, simulator.dim))
+        require_finite("theta", theta)
     if abs(pairs.dt - simulator.dt) > 1e-9:
         raise InputError(
             f"the data have a time step of {pairs.dt:g} s but the simulator one of "

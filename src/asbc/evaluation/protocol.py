@@ -25,7 +25,7 @@ from asbc.evaluation.observation import (
     check_observation,
     observation_model,
 )
-from asbc.evaluation.predict import WindowDraws, check_prediction_input, predict_windows
+from asbc.evaluation.predict import Draws, check_prediction_input, predict_windows
 from asbc.evaluation.scores import SCORES, VARIABLES, Score, score_all
 from asbc.simulator import Rollout, Simulator
 from asbc.utils.progress import progress
@@ -162,7 +162,7 @@ class WindowScores:
 
 def score_windows(
     simulator: Simulator,
-    theta: Tensor | WindowDraws,
+    theta: Draws,
     pairs: Pairs,
     windows: EvaluationWindows,
     prefix_steps: int = 5,
@@ -176,7 +176,7 @@ def score_windows(
 
     Args:
         simulator: see `predict_windows`, as for the other arguments.
-        theta: (pair, draw, dim) parameter draws of every pair, or each window's own.
+        theta: (pair, draw, dim) parameter draws of every pair, each window's own, or none.
         pairs: observed pairs.
         windows: windows to score.
         prefix_steps: observed residuals before each start.

@@ -41,6 +41,9 @@ def case_study(cases: Mapping[str, Cases], pair_id: str) -> Figure:
                 f"{label}, pair {case.pair_id[index]}, from {case.start[index] * case.dt:.0f} s",
                 fontsize=9,
             )
+            if not len(case.names):
+                parts[row, 1].suptitle("no parameters", fontsize=9)
+                continue
             draw_posterior(parts[row, 1], *_shown(case, index), colour)
             parts[row, 1].suptitle("posterior: marginals, draws, correlations", fontsize=9)
         for panels in zip(*rollouts, strict=True):
