@@ -5,6 +5,7 @@ import torch
 
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
+from asbc.posterior.segment_pool import SegmentPool
 from asbc.predictive.recorded_windows import RecordedWindows
 from asbc.utils.random import stream
 
@@ -86,6 +87,39 @@ def test_the_grid_is_that_of_an_evaluation_after_the_context(recorded):
     begin, start = first_gaps(recorded.grid("latest", stride=10, max_windows=20))
     assert start.tolist() == [20, 30, 40, 1020]
     assert begin.tolist() == [0, 10, 20, 1000]
+
+
+@pytest.fixture(scope="module")
+def with_history(counted) -> RecordedWindows:
+    pool = SegmentPool(4, max_segments=3, shortest=1.0, context_steps=CONTEXT)
+    return RecordedWindows(counted, CONTEXT, HORIZON, PREFIX, "training", pool)
+
+
+def test_all_that_came_before_a_window(with_history):
+    segments = with_history.grid("all", stride=10, max_windows=20).states
+    # Windows at 20, 30, 40 of the first pair and 20 of the second; a rest of a second counts.
+    assert segments.lengths.tolist() == [[20, 0], [20, 10], [20, 20], [20, 0]]
+    assert segments.states[:, 0, 0, 0].tolist() == [0, 10, 20, 1000]
+    assert segments.states[1:3, 1, 0, 0].tolist() == [0, 0]
+    assert segments.age[2].tolist() == pytest.approx([0.0, 4.0])
+
+
+def test_random_histories_end_before_their_windows(with_history):
+    examples = with_history.draw(400, "random", 1.0, stream(0, "x"))
+    segments, start = examples.states, examples.pairs.gap.view(400, -1)[:, PREFIX]
+    newest = segments.states[:, 0, CONTEXT - 1, 0]
+    assert bool((newest < start).all())
+    assert bool((segments.lengths[:, 0] == CONTEXT).all())
+    several = segments.present[:, 1:].any(1).float().mean()
+    assert 0.2 < float(several) < 0.5  # half of those that have more than one
+    scaled = with_history.draw(400, "random", 1.2, stream(0, "x"))
+    factor = scaled.pairs.gap.view(400, -1)[:, PREFIX] / start
+    torch.testing.assert_close(scaled.states.states, segments.states * factor[:, None, None, None])
+
+
+def test_all_needs_a_posterior_of_several_segments(recorded):
+    with pytest.raises(InputError, match="history=segments"):
+        recorded.draw(4, "all", 1.0, stream(0, "x"))
 
 
 def test_pairs_without_room_are_refused(counted):

@@ -80,6 +80,15 @@ def test_crps_and_scaled_windows_train_as_well(finished, tiny, train_here, tmp_p
     assert rounds["predictive_score"].notna().all()
 
 
+@pytest.mark.parametrize("context", ["random", "all"])
+def test_everything_known_of_a_driver_trains_as_well(context, trained, tiny, train_here, tmp_path):
+    sizes = ["history=segments", "history.max_segments=3", "history.shortest=1"]
+    start = trained("residual=matern", "transform=bounded", *sizes)
+    extra = [*sizes, f"objective.context={context}", f"init={start}"]
+    train_here([*tiny, *STAGE, *extra], tmp_path / "run")
+    assert pd.read_csv(tmp_path / "run" / "rounds.csv")["predictive_score"].notna().all()
+
+
 @pytest.fixture(scope="module")
 def predictive(tmp_path_factory, trained, tiny):
     folder = tmp_path_factory.mktemp("predictive") / "run"

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from asbc.data.history import CONTEXTS, FIRST, LATEST
+from asbc.data.pairs import Pairs
+from asbc.data.segments import Segments
 from asbc.data.source import Splits
 from asbc.errors import InputError
 from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.scores import VARIABLES, central_coverage, sorted_by_step
 from asbc.posterior.posterior import Posterior
+from asbc.posterior.segment_pool import SegmentPool
 from asbc.predictive.proper_scores import PROPER, bounded_gradient
-from asbc.predictive.recorded_windows import TRAINING_CONTEXTS, Examples, RecordedWindows
+from asbc.predictive.recorded_windows import (
+    RANDOM,
+    TRAINING_CONTEXTS,
+    Examples,
+    RecordedWindows,
+)
 from asbc.run import Run
 from asbc.simulator import Rollout, Simulator
-from asbc.training.loop import RoundCallback
+from asbc.training.loop import RoundCallback, Weights
 from asbc.utils.checks import check_integer, check_number
 from asbc.utils.random import key, standard_normal, stream
 
@@ -30,6 +40,11 @@ SERIES = tuple(variable.series for variable in VARIABLES.values())
 # of its draws is of order one; a single draw may have this many times its share.
 DRAW_LIMIT = 10.0
 LARGEST_STEP = 16_384  # rollouts of a step: what a simulator drives at once
+CHUNK = 32  # validation windows in memory at once
+VALIDATION_SEED = 0
+
+# Rollouts (window, draw, step) of examples: called with how many of each, and a seed.
+Predict = Callable[[Examples, int, int], Rollout]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +57,7 @@ class Predictive:
         name: of the objective.
         score: `energy` (windows as vectors) or `crps` (step by step).
         context: what a window is predicted from in training: `random`, any stretch before it, or
-            as in an evaluation, `first` or `latest`.
+            as in an evaluation, `first`, `latest` or (with history=segments) `all`.
         steps: gradient steps at most.
         check_every: steps between scores on the validation drivers.
         patience: checks without improvement that end the training.
@@ -115,13 +130,15 @@ class Predictive:
         simulator: Simulator,
         splits: Splits,
         context_steps: int,
+        pool: SegmentPool | None,
         seed: int,
         run: Run,
     ) -> PredictiveStage:
         """The callback that trains for it after the loop."""
         from asbc.predictive.stage import PredictiveStage
 
-        return PredictiveStage(self, loop, simulator, splits, context_steps, seed, run)
+        recorded, validation = self.examples(splits.train, splits.validation, context_steps, pool)
+        return PredictiveStage(self, loop, simulator, recorded, self.grids(validation), seed, run)
 
     @property
     def checks(self) -> int:
@@ -129,14 +146,25 @@ class Predictive:
         return -(-self.steps // self.check_every)
 
     def examples(
-        self, splits: Splits, context_steps: int
+        self,
+        train: Pairs,
+        validation: Pairs,
+        context_steps: int,
+        pool: SegmentPool | None = None,
     ) -> tuple[RecordedWindows, RecordedWindows]:
-        """Training and validation drivers."""
+        """Training and validation drivers, for a posterior with this pool."""
         sizes = (context_steps, self.horizon, self.residual_prefix_steps)
         return (
-            RecordedWindows(splits.train, *sizes, "training"),
-            RecordedWindows(splits.validation, *sizes, "validation"),
+            RecordedWindows(train, *sizes, "training", pool),
+            RecordedWindows(validation, *sizes, "validation", pool),
         )
+
+    def grids(self, validation: RecordedWindows) -> list[Examples]:
+        """What is scored at a check: the validation windows, from each context that counts."""
+        contexts: tuple[str, ...] = (self.context,)
+        if self.context == RANDOM:
+            contexts = (FIRST, LATEST) if validation.pool is None else CONTEXTS
+        return [validation.grid(name, self.stride, self.max_windows) for name in contexts]
 
     def loss(
         self,
@@ -147,12 +175,57 @@ class Predictive:
         seed: int,
     ) -> Tensor:
         """Mean over windows and series of score over scale, with gradients to the posterior."""
-        shape = (len(examples), self.draws, simulator.dim)
-        noise = standard_normal(stream(seed, "draws"), *shape)
-        theta = posterior.training_sample(noise, examples.states)
-        theta = bounded_gradient(theta, DRAW_LIMIT / (shape[0] * shape[1]))
-        rollout = self.roll_out(simulator, theta, examples, seed)
+        rollout = self.predict(posterior.training_sample, simulator, examples, self.draws, seed)
         return (self.scores(rollout, examples).mean(0) / scales).mean()
+
+    def predict(
+        self,
+        sample: Callable[[Tensor, Tensor | Segments], Tensor],
+        simulator: Simulator,
+        examples: Examples,
+        draws: int,
+        seed: int,
+    ) -> Rollout:
+        """Rollouts with draws of theta, whose gradients are bounded.
+
+        Args:
+            sample: from noise (window, draw, dim) and contexts to theta (window, draw, dim).
+            simulator: drives with them.
+            examples: what to predict.
+            draws: of theta for each window.
+            seed: all randomness.
+        """
+        shape = (len(examples), draws, simulator.dim)
+        theta = sample(standard_normal(stream(seed, "draws"), *shape), examples.states)
+        theta = bounded_gradient(theta, DRAW_LIMIT / (shape[0] * shape[1]))
+        return self.roll_out(simulator, theta, examples, seed)
+
+    @torch.no_grad()
+    def check(
+        self, predict: Predict, grids: Sequence[Examples], draws: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean scores and coverages of gap, speed and acceleration, both (3,).
+
+        Each of the grids counts alike. The noise is the same at every check.
+        """
+        found = []
+        for grid in grids:
+            scores, held = [], []
+            for i, part in enumerate(grid.split(CHUNK)):
+                rollout = predict(part, draws or self.validation_draws, key(VALIDATION_SEED, i))
+                scores.append(self.scores(rollout, part))
+                held.append(self.held(rollout, part))
+            found.append(torch.stack([torch.cat(scores).mean(0), torch.cat(held).mean(0)]))
+        score, share = torch.stack(found).mean(0)
+        return score, share
+
+    def add_to_average(self, average: Weights, module: nn.Module, step: int) -> None:
+        """Let the averaged weights follow those of the module after `step` steps."""
+        # Young averages forget faster: the weights of the start would stay in them for long.
+        kept = min(self.average, step / (step + 10))
+        for name, value in module.state_dict().items():
+            if value.is_floating_point():
+                average[name].lerp_(value.detach(), 1 - kept)
 
     def roll_out(
         self, simulator: Simulator, theta: Tensor, examples: Examples, seed: int

@@ -8,14 +8,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.data.history import FIRST, LATEST, context_start, context_states
+from asbc.data.history import (
+    ALL,
+    CONTEXTS,
+    context_start,
+    context_states,
+    histories,
+)
 from asbc.data.pairs import Pairs
+from asbc.data.segments import Segments
 from asbc.data.windows import EvaluationWindows, evaluation_windows, gather
 from asbc.errors import InputError
+from asbc.posterior.segment_pool import SegmentPool
 
 RANDOM = "random"
 # What a window is predicted from in training: any stretch before it, or as an evaluation does it.
-TRAINING_CONTEXTS = (RANDOM, FIRST, LATEST)
+TRAINING_CONTEXTS = (RANDOM, *CONTEXTS)
+# Share of random contexts of one segment, where a posterior reads several.
+SINGLE = 0.5
 
 
 @dataclass(frozen=True)
@@ -23,13 +33,13 @@ class Examples:
     """Contexts and the windows predicted from them.
 
     Attributes:
-        states: (window, steps, 3) contexts.
+        states: (window, steps, 3) contexts, or segments.
         pairs: each window as a pair of its own, with the samples before it that a residual
             process continues from.
         windows: where in these pairs the windows start.
     """
 
-    states: Tensor
+    states: Tensor | Segments
     pairs: Pairs
     windows: EvaluationWindows
 
@@ -52,9 +62,12 @@ class Examples:
         each = factor.repeat_interleave(self.pairs.lengths)
         names = ("gap", "speed", "leader_speed", "acceleration")
         columns = {name: getattr(self.pairs, name) * each for name in names}
-        return Examples(
-            self.states * factor[:, None, None], replace(self.pairs, **columns), self.windows
-        )
+        if isinstance(self.states, Tensor):
+            states: Tensor | Segments = self.states * factor[:, None, None]
+        else:
+            longer = self.states.states * factor[:, None, None, None]
+            states = replace(self.states, states=longer)
+        return Examples(states, replace(self.pairs, **columns), self.windows)
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,7 @@ class RecordedWindows:
         horizon: steps of a window.
         prefix_steps: samples before a window that a residual process continues from.
         split: which pairs these are, for messages.
+        pool: of a posterior that reads several segments; None: it reads one.
     """
 
     recorded: Pairs
@@ -74,6 +88,7 @@ class RecordedWindows:
     horizon: int
     prefix_steps: int
     split: str
+    pool: SegmentPool | None = None
 
     def __post_init__(self) -> None:
         if not len(self._room):
@@ -111,9 +126,10 @@ class RecordedWindows:
             begin = _floor(share[1] * (self._latest(pair) - first + 1))
             after = begin + first
             start = after + _floor(share[0] * (self._latest(pair) - after + 1))
+            states = self._random(pair, after, rng)
         else:
-            begin = context_start(context, start, self.context_steps)
-        examples = self._cut(pair, start, begin)
+            states = self._states(context, pair, start)
+        examples = Examples(states, *self._cut(pair, start))
         if largest_scale == 1:
             return examples
         factor = ((2 * share[2] - 1) * math.log(largest_scale)).exp().float()
@@ -126,13 +142,43 @@ class RecordedWindows:
         )
         usable = start >= self.prefix_steps
         pair, start = pair[usable], start[usable]
-        return self._cut(pair, start, context_start(context, start, self.context_steps))
+        return Examples(self._states(context, pair, start), *self._cut(pair, start))
+
+    def _states(self, context: str, pair: Tensor, start: Tensor) -> Tensor | Segments:
+        """What a window at each start is predicted from."""
+        if context == ALL:
+            return self._history(pair, start)
+        begin = context_start(context, start, self.context_steps)
+        return context_states(self.recorded, pair, begin, self.context_steps)
+
+    def _random(self, pair: Tensor, end: Tensor, rng: np.random.Generator) -> Tensor | Segments:
+        """The stretch before each end; half of them with all that came before it, if possible."""
+        if self.pool is None:
+            begin = end - self.context_steps
+            return context_states(self.recorded, pair, begin, self.context_steps)
+        history = self._history(pair, end)
+        single = torch.from_numpy(rng.random(len(pair))) < SINGLE
+        kept = history.lengths.clone()
+        kept[single, 1:] = 0  # the newest segment is the first
+        return replace(history, lengths=kept)
+
+    def _history(self, pair: Tensor, end: Tensor) -> Segments:
+        if self.pool is None:
+            raise InputError(
+                f"objective.context={ALL} needs a posterior of several segments; use "
+                "history=segments"
+            )
+        pool = self.pool
+        return histories(
+            self.recorded, pair, end, self.context_steps, pool.shortest, pool.max_segments
+        )
 
     def _latest(self, pair: Tensor) -> Tensor:
         """The last start a window may have."""
         return self.recorded.lengths[pair] - self.horizon - 1
 
-    def _cut(self, pair: Tensor, start: Tensor, begin: Tensor) -> Examples:
+    def _cut(self, pair: Tensor, start: Tensor) -> tuple[Pairs, EvaluationWindows]:
+        """The windows as pairs of their own, and where in these they start."""
         pairs, before = self.recorded, self.prefix_steps
         gap, speed, leader, acceleration = (
             gather(column, pairs.offsets, pair, start - before, before + self.horizon + 1)
@@ -140,8 +186,7 @@ class RecordedWindows:
         )
         each = Pairs.from_series(gap, speed, leader, pairs.dt, acceleration, "recorded")
         place = torch.arange(len(pair))
-        windows = EvaluationWindows(place, torch.full_like(place, before), self.horizon)
-        return Examples(context_states(pairs, pair, begin, self.context_steps), each, windows)
+        return each, EvaluationWindows(place, torch.full_like(place, before), self.horizon)
 
 
 def _floor(value: Tensor) -> Tensor:

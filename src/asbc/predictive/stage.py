@@ -9,20 +9,19 @@ in `state_dict` and all randomness is keyed by the step, so a killed run resumes
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from asbc.data.history import FIRST, LATEST
-from asbc.data.source import Splits
 from asbc.errors import InputError
 from asbc.evaluation.scores import VARIABLES
 from asbc.posterior.posterior import Posterior
 from asbc.predictive.objective import SERIES, Predictive
-from asbc.predictive.recorded_windows import RANDOM, Examples
+from asbc.predictive.recorded_windows import Examples, RecordedWindows
 from asbc.predictive.widening import fit_widening, widen
 from asbc.run import Run
 from asbc.simulator import Simulator
@@ -39,7 +38,7 @@ from asbc.training.loop import (
     one_cycle,
     parts,
 )
-from asbc.utils.random import key, standard_normal, stream
+from asbc.utils.random import key, stream
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +55,6 @@ STATE = (
     "widening",
 )
 COVERAGE_DRAWS = 250  # of a validation window: ends of intervals need more than scores
-CHUNK = 32  # validation windows in memory at once
-VALIDATION_SEED = 0  # the same noise at every check: they differ by their posterior only
 
 
 class Steps:
@@ -82,8 +79,8 @@ class PredictiveStage(pl.Callback):
         objective: its settings.
         loop: what comes before.
         simulator: predicts; it must have gradients.
-        splits: recorded training and validation drivers.
-        context_steps: samples of context.
+        recorded: training drivers.
+        grids: windows of the validation drivers.
         seed: the run's seed.
         run: where tables and the best weights go.
     """
@@ -93,19 +90,14 @@ class PredictiveStage(pl.Callback):
         objective: Predictive,
         loop: RoundCallback,
         simulator: Simulator,
-        splits: Splits,
-        context_steps: int,
+        recorded: RecordedWindows,
+        grids: Sequence[Examples],
         seed: int,
         run: Run,
     ) -> None:
         require_likelihood(simulator, "objective=predictive", "gradients")
         self.objective, self.loop, self.simulator = objective, loop, simulator
-        self.recorded, validation = objective.examples(splits, context_steps)
-        contexts = (FIRST, LATEST) if objective.context == RANDOM else (objective.context,)
-        self.validation = {
-            context: validation.grid(context, objective.stride, objective.max_windows)
-            for context in contexts
-        }
+        self.recorded, self.grids = recorded, grids
         self.seed, self.run = seed, run
         loop.later_checks = objective.checks
         self.check = 0  # of the next epoch's end; that of the start is 0
@@ -200,11 +192,7 @@ class PredictiveStage(pl.Callback):
         if not self.active:
             return
         self.step += 1
-        # Young averages forget faster: the weights of the start would stay in them for long.
-        kept = min(self.objective.average, self.step / (self.step + 10))
-        for name, value in pl_module.state_dict().items():
-            if value.is_floating_point():
-                self.average[name].lerp_(value.detach(), 1 - kept)
+        self.objective.add_to_average(self.average, pl_module, self.step)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Score the averaged weights; enter the stage when the loop has just ended."""
@@ -241,9 +229,7 @@ class PredictiveStage(pl.Callback):
             optimizer.state.clear()
         self.average = copy_weights(estimator)
         self.started = True
-        self.scales = torch.stack(
-            [self._scores(estimator.posterior, examples)[0] for examples in self._grids()]
-        ).mean(0)
+        self.scales, _ = self._check(estimator.posterior)
         self._note(trainer, 0.0, self.loop.design)
 
     def _finish(self, trainer: pl.Trainer) -> None:
@@ -261,17 +247,13 @@ class PredictiveStage(pl.Callback):
         )
 
     def _coverage(self, posterior: Posterior) -> Tensor:
-        scored = [self._scores(posterior, grid, COVERAGE_DRAWS)[1] for grid in self._grids()]
-        return torch.stack(scored).mean(0)
+        return self._check(posterior, COVERAGE_DRAWS)[1]
 
     def _save(self, trainer: pl.Trainer, more: dict[str, Any]) -> None:
         _, estimator = parts(trainer)
         content = {"objective": self.objective.name, "score": self.rule.best} | more
         content["widening"] = self.widening
         self.loop.save_best(estimator, self.best_weights, int(self.best_row["round"]), content)
-
-    def _grids(self) -> list[Examples]:
-        return list(self.validation.values())
 
     def _note(self, trainer: pl.Trainer, seconds: float, design: Row | None = None) -> None:
         """Score the averaged weights on the validation drivers and keep them if they are best."""
@@ -295,8 +277,7 @@ class PredictiveStage(pl.Callback):
 
     def _row(self, trainer: pl.Trainer, posterior: Posterior) -> Row:
         data, _ = parts(trainer)
-        means = [self._scores(posterior, examples) for examples in self._grids()]
-        score, held = (torch.stack(values).mean(0) for values in zip(*means, strict=True))
+        score, held = self._check(posterior)
         loss = float(trainer.callback_metrics.get("val/loss", math.nan))
         row: Row = {
             "round": self.loop.round + 1 + self.check,
@@ -312,22 +293,10 @@ class PredictiveStage(pl.Callback):
             row[f"predictive_coverage95_{x}"] = float(held[i])
         return row
 
-    @torch.no_grad()
-    def _scores(
-        self, posterior: Posterior, examples: Examples, draws: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Mean scores and coverages of gap, speed and acceleration, both (3,)."""
-        settings = self.objective
-        draws = draws or settings.validation_draws
-        rng = stream(VALIDATION_SEED, "predict", "validation")
-        scores, held = [], []
-        for part in examples.split(CHUNK):
-            shape = (len(part), draws, self.simulator.dim)
-            theta = posterior.draw(standard_normal(rng, *shape), part.states)
-            rollout = settings.roll_out(self.simulator, theta, part, VALIDATION_SEED)
-            scores.append(settings.scores(rollout, part))
-            held.append(settings.held(rollout, part))
-        return torch.cat(scores).mean(0), torch.cat(held).mean(0)
+    def _check(self, posterior: Posterior, draws: int | None = None) -> tuple[Tensor, Tensor]:
+        """Mean scores and coverages of the validation drivers, both (3,)."""
+        predict = partial(self.objective.predict, posterior.draw, self.simulator)
+        return self.objective.check(predict, self.grids, draws)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on."""

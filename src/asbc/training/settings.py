@@ -9,6 +9,7 @@ from asbc.design.acquisition import Acquisition, RandomAcquisition, StreamAcquis
 from asbc.design.joint import JointAcquisition, ThetaAcquisition
 from asbc.design.targeted import TargetedAcquisition
 from asbc.errors import InputError
+from asbc.posterior.segment_pool import SegmentPool
 from asbc.run import Run
 from asbc.simulator import Simulator
 from asbc.utils.checks import check_integer, check_number
@@ -98,6 +99,7 @@ class Objective(Protocol):
         simulator: Simulator,
         splits: Splits,
         context_steps: int,
+        pool: SegmentPool | None,
         seed: int,
         run: Run,
     ) -> Stage | None: ...

@@ -85,7 +85,7 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
     Returns:
         The loop, which knows the best round, its loss and the tables.
     """
-    _quiet_lightning()
+    quiet_lightning()
     drawn = cfg.seed is None
     cfg.seed = secrets.randbelow(2**31) if drawn else cfg.seed
     config: Any = OmegaConf.to_container(cfg, resolve=True)
@@ -115,8 +115,9 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
                 run.write(OmegaConf.to_yaml(saved, resolve=True), cfg.seed, overrides)
             torch.set_num_threads(cfg.threads)
             splits = source.splits()
+            pool = estimator.posterior.pool
             stage = objective.stage(
-                loop, simulator.simulator, splits, source.context_steps, cfg.seed, run
+                loop, simulator.simulator, splits, source.context_steps, pool, cfg.seed, run
             )
             if stage is not None:  # after the loop, whose hooks come first
                 trainer.callbacks.insert(1, stage)
@@ -250,7 +251,7 @@ def _as_file(data: pd.DataFrame | str | Path, folder: Path) -> Path:
     return folder / "pairs.parquet"
 
 
-def _quiet_lightning() -> None:
+def quiet_lightning() -> None:
     """Silence Lightning's notes on devices and loading, which tell the user nothing here."""
     for package in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(package).setLevel(logging.WARNING)
