@@ -20,7 +20,7 @@ def test_it_predicts_better_than_the_prior_it_starts_from(task_of):
     assert bool(task.simulator.prior.contains(fitted.theta).all())
     start = DriverLaw(task.simulator.prior)
     noise = standard_normal(stream(0, "pooled draws"), 1, 20, 6)
-    before = start.training_sample(noise, noise)[0].detach()
+    before = start.sample(noise, noise)[0].detach()
     # Drivers whom neither has seen: the score of the trained law must be clearly the better one.
     examples = RecordedWindows(task.test, 40, 15, 5, "test").grid("first", 10, 20)
 

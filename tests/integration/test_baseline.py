@@ -13,6 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from asbc.commands.baseline import main
 from asbc.config import CONF
 from asbc.errors import InputError
+from asbc.evaluation.results import choices
 from asbc.reporting.collect import find_runs
 
 SCORES = (
@@ -46,10 +47,22 @@ def baseline_here(monkeypatch, tiny_pairs) -> Callable[..., dict]:
     return run
 
 
-@pytest.mark.parametrize("name", ["prior_predictive", "recommended", "point_fit"])
+TRAINED = [
+    *("baseline.objective.horizon=20", "baseline.objective.steps=3"),
+    *("baseline.objective.check_every=2", "baseline.objective.windows=4"),
+    *("baseline.objective.draws=3", "baseline.objective.validation_draws=4"),
+]
+FEW = {
+    **{"prior_predictive": [], "recommended": [], "pooled_predictive": TRAINED},
+    "point_fit": ["baseline.steps=5", "baseline.starts=2"],
+    "gru": [*TRAINED, "evaluation.context=latest"],
+    "residual_idm": [*TRAINED, "evaluation.observation=recorded"],
+}
+
+
+@pytest.mark.parametrize("name", FEW)
 def test_files_and_scores(name, baseline_here, tmp_path):
-    few = ["baseline.steps=5", "baseline.starts=2"] if name == "point_fit" else []
-    metrics = baseline_here(tmp_path, f"baseline={name}", *few)
+    metrics = baseline_here(tmp_path, f"baseline={name}", *FEW[name])
     for protocol in ("all_windows", "after_context"):
         assert set(SCORES) <= set(metrics[protocol])
         assert metrics[protocol]["n_windows"] > 0
@@ -59,7 +72,7 @@ def test_files_and_scores(name, baseline_here, tmp_path):
     windows = pd.read_parquet(tmp_path / "evaluation" / "windows.parquet")
     assert len(windows) == metrics["all_windows"]["n_windows"] or len(windows) > 0
     run = find_runs(str(tmp_path))[0]
-    assert run.label == metrics["run"]["method"]
+    assert run.label == ", ".join([metrics["run"]["method"], *choices(metrics)])
 
 
 def test_a_run_that_did_not_converge_says_so_everywhere(baseline_here, tmp_path):

@@ -75,6 +75,7 @@ def test_written_comparison(tmp_path):
     """Two evaluated runs on disk: an ASBC run and a baseline that did not converge."""
     scores = {name: 1.0 for name in METRICS} | {"n_windows": 5}
     scores |= {"coverage95_s": 0.814, "coverage95_v": 0.9, "coverage95_a": 0.95}
+    scores |= {"collision_rate": 0.0125}
     shared = {
         "data": {"fingerprint": "x", "n_pairs": 2},
         "settings": {
@@ -89,7 +90,7 @@ def test_written_comparison(tmp_path):
     exact = replace(info, method="NUTS", kind="baseline", remark=remark)
     convergence = {"r_hat": 1.03, "ess_bulk": 120.0, "divergences": 4, "converged": False}
     runs = {
-        "matern": {"run": info.to_dict()},
+        "matern": {"run": info.to_dict(), "weights": 12345},
         "nuts": {
             "run": exact.to_dict(),
             "baseline": {"fit_seconds": 12.3, "convergence": convergence},
@@ -113,9 +114,10 @@ def test_written_comparison(tmp_path):
     assert "ASBC is best in 6 of 6 columns." in all_windows
     assert "ES s: NUTS, 1 of 2 drivers did not converge (0.500) beat ASBC-Matérn" in after_context
     ours, theirs = [line for line in after_context.splitlines() if line.startswith("| ")][1:]
-    assert ours.endswith("| 1.000 | **1.000** | **1.000** | 81/90/95 | 54 | – | – | – |")
+    assert ours.endswith("| **1.000** | **1.000** | 81/90/95 | 1.25% | 12,345 | 54 | – | – | – |")
     assert theirs.startswith("| NUTS, 1 of 2 drivers did not converge |")
-    assert "| **0.500** |" in theirs and theirs.endswith("| 81/90/95 | 12 | 1.030 | 120 | 4 |")
+    cost = "| 81/90/95 | 1.25% | – | 12 | 1.030 | 120 | 4 |"
+    assert "| **0.500** |" in theirs and theirs.endswith(cost)
 
 
 def test_a_score_that_should_be_high_wins_by_being_high(monkeypatch):
@@ -142,6 +144,7 @@ def test_the_worst_chain_of_all_seeds_counts(save_run, tmp_path):
 def test_data_without_a_window_after_the_context(save_run, tmp_path, draw_nothing):
     """Nothing is scored there, and nothing is claimed."""
     nothing = {name: None for name in METRICS} | dict.fromkeys(study_tables.COVERAGE)
+    nothing["collision_rate"] = None
     for run in (save_run("asbc"), save_run("b", acquisition=None, method="B-IDM")):
         edit_metrics(run, after_context=nothing | {"n_windows": 0})
     runs = with_suffixes(find_runs(str(tmp_path / "runs")))

@@ -1,15 +1,17 @@
 """From a fitted baseline to the files of an evaluated run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
+from asbc.data.history import FIRST
 from asbc.data.pairs import Pairs
 from asbc.data.source import DataSource
-from asbc.evaluation.evaluate import evaluate_draws
+from asbc.evaluation.evaluate import evaluate_draws, require_first_context
+from asbc.evaluation.predict import Predictor
 from asbc.evaluation.protocol import EvaluationSettings
 from asbc.evaluation.results import Evaluation, RunInfo
 from asbc.exact.diagnostics import Convergence
@@ -31,10 +33,13 @@ class Task:
     Attributes:
         simulator: law, residual process, prior and kinematics of the config.
         known: pairs a method may learn from, with their whole trajectories.
-        test: pairs to predict; a method sees their first `context_steps` samples only.
+        test: pairs to predict; a method sees their first `context_steps` samples only, or as
+            many before each window.
         context_steps: samples of context.
-        samples: parameter draws wanted for each test pair.
+        samples: parameter draws, or rollouts, wanted for each test pair.
         seed: all randomness.
+        validation: ids of the known pairs that a training is stopped by.
+        context: what windows are predicted from, `first` or `latest`.
     """
 
     simulator: Simulator
@@ -43,6 +48,16 @@ class Task:
     context_steps: int
     samples: int
     seed: int
+    validation: Collection[str] = ()
+    context: str = FIRST
+
+    def train_and_validation(self) -> tuple[Pairs, Pairs]:
+        """The known pairs that train, and those that stop."""
+        held = [name in self.validation for name in self.known.pair_id]
+        return (
+            self.known.select([i for i, out in enumerate(held) if not out]),
+            self.known.select([i for i, out in enumerate(held) if out]),
+        )
 
 
 @dataclass(frozen=True)
@@ -51,7 +66,7 @@ class Fitted:
 
     Attributes:
         simulator: as in the task, or with the method's own residual process.
-        theta: (pair, draw, dim) float32.
+        theta: (pair, draw, dim) float32, or a model that predicts without parameters.
         pairs: the test pairs the draws belong to.
         details: what metrics.json keeps of the fit.
         inference: all draws with their diagnostics, where the method is Bayesian.
@@ -59,7 +74,7 @@ class Fitted:
     """
 
     simulator: Simulator
-    theta: Tensor
+    theta: Tensor | Predictor
     pairs: Pairs
     details: dict[str, Any] = field(default_factory=dict)
     inference: "InferenceData | None" = None
@@ -67,7 +82,10 @@ class Fitted:
 
 
 class Baseline(Protocol):
-    """A comparison method; built from a file of the `baseline` config group."""
+    """A comparison method; built from a file of the `baseline` config group.
+
+    One that predicts from more than the first context says so in `contexts`.
+    """
 
     def label(self, residual: str) -> str:
         """How tables name the method with this residual model."""
@@ -76,6 +94,12 @@ class Baseline(Protocol):
     def fit(self, task: Task) -> Fitted:
         """Calibrate on the task's pairs."""
         ...
+
+
+def require_context(method: Baseline, settings: EvaluationSettings) -> None:
+    """Raise unless the method can predict from the context that is asked for."""
+    if settings.context not in getattr(method, "contexts", ()):
+        require_first_context(settings)
 
 
 def for_every_pair(theta: Tensor, pairs: Pairs) -> Tensor:

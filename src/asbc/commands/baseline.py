@@ -13,11 +13,16 @@ def main(cfg: DictConfig) -> None:
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
-    from asbc.baselines.method import Task, evaluate_baseline, known_pairs, run_info
+    from asbc.baselines.method import (
+        Task,
+        evaluate_baseline,
+        known_pairs,
+        require_context,
+        run_info,
+    )
     from asbc.baselines.unpooled import compare_runs, require_same_posterior
     from asbc.config import build
     from asbc.data.source import pairs_of_split
-    from asbc.evaluation.evaluate import require_first_context
     from asbc.reporting.run_report import console_summary, write_run
     from asbc.run import Run
     from asbc.utils.progress import Stopwatch
@@ -27,7 +32,7 @@ def main(cfg: DictConfig) -> None:
     run = Run(HydraConfig.get().runtime.output_dir)
     torch.set_num_threads(cfg.threads)
     method, settings, source = build(cfg.baseline), build(cfg.evaluation), build(cfg.data)
-    require_first_context(settings)
+    require_context(method, settings)
     pairs, summary = pairs_of_split(source, settings.split)
     task = Task(
         build(cfg.simulator),
@@ -36,6 +41,8 @@ def main(cfg: DictConfig) -> None:
         cfg.data.context_steps,
         settings.samples,
         cfg.seed,
+        source.splits().validation.pair_id,
+        settings.context,
     )
     compared = cfg.baseline.get("compare_run") and Run.open(cfg.baseline.compare_run)
     if compared:

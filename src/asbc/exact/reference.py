@@ -27,7 +27,6 @@ from asbc.data.windows import LeaderWindows, leader_windows
 from asbc.evaluation.agreement import agreement
 from asbc.evaluation.predict import sample_contexts
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
-from asbc.exact.statistics import transitions
 from asbc.run import Run
 from asbc.simulator import Simulator
 from asbc.simulator.robust import SimulatedDrivers, simulate_drivers
@@ -81,8 +80,7 @@ def exact_posteriors(
     simulated = simulate_drivers(simulator, windows, count, key(seed, "exact posteriors"))
     pairs = as_pairs(simulated, simulator.dt)
     steps = simulated.states.shape[1]
-    seen = transitions(simulator, pairs, steps)
-    exact = exact_drivers(simulator, seen, pairs.pair_id, nuts, seed, count)
+    exact = exact_drivers(simulator, pairs, steps, nuts, seed, count)
     return ExactPosteriors(
         *simulated,
         take_draws(exact.theta, draws).transpose(0, 1).contiguous(),
@@ -136,8 +134,7 @@ def observed_posteriors(
         require_extra()
         from asbc.exact.drivers import exact_drivers
 
-        seen, at_once = transitions(simulator, pairs, context_steps), min(AT_ONCE, len(pairs))
-        exact = exact_drivers(simulator, seen, pairs.pair_id, nuts, 0, at_once)
+        exact = exact_drivers(simulator, pairs, context_steps, nuts, 0, min(AT_ONCE, len(pairs)))
         draws = take_draws(exact.theta, OBSERVED_DRAWS).transpose(0, 1).float().contiguous()
         # Rounding may lead out of the box.
         draws = draws.clamp(simulator.prior.low, simulator.prior.high)

@@ -24,9 +24,15 @@ HEADER = (
     "windows",
 )
 COVERAGE = ("coverage95_s", "coverage95_v", "coverage95_a")
-COSTS = ("95% coverage s/v/a", "fit (CPU s)", "r-hat", "bulk ESS", "divergences")
+COSTS = (
+    *("95% coverage s/v/a", "collisions", "weights", "fit (CPU s)"),
+    *("r-hat", "bulk ESS", "divergences"),
+)
+# What a method costs and does wrong, averaged over seeds besides the scores.
+MEANS = (*COVERAGE, "collision_rate", "weights", "fit_seconds")
 LEGEND = (
-    "Lower is better except for coverage, which should be 95%; bold: best of its column. Fit: CPU "
+    "Lower is better except for coverage, which should be 95%; bold: best of its column. "
+    "Collisions: share of the predicted drives. Weights: numbers a network has learned. Fit: CPU "
     "seconds for all that a method does before it predicts; for ASBC the seconds of its training "
     "on one core. r-hat: the largest; bulk ESS: the smallest of all sampled quantities; a sampler "
     "that broke a bound (1.01, 400) says so beside its name."
@@ -45,12 +51,14 @@ def score_table(runs: Sequence[EvaluatedRun], protocol: str) -> pd.DataFrame:
             "seed": run.info["seed"],
             "n_windows": run.metrics[protocol]["n_windows"],
             **{name: run.metrics[protocol].get(name) for name in (*METRICS, *COVERAGE)},
+            "collision_rate": run.metrics[protocol].get("collision_rate"),
+            "weights": _weights(run),
             "fit_seconds": _fit_seconds(run),
             **_convergence(run),
         }
         for run in runs
     ]
-    return pd.DataFrame(rows).astype(dict.fromkeys((*METRICS, *COVERAGE), float))
+    return pd.DataFrame(rows).astype(dict.fromkeys((*METRICS, *MEANS), float))
 
 
 def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
@@ -63,12 +71,18 @@ def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
     for name in METRICS:
         table[f"{name}_mean"] = grouped[name].mean()
         table[f"{name}_sd"] = grouped[name].std(ddof=1)
-    for name in (*COVERAGE, "fit_seconds"):
+    for name in MEANS:
         table[name] = grouped[name].mean()
     table["r_hat"] = grouped["r_hat"].agg(lambda values: values.max(skipna=False))
     table["ess_bulk"] = grouped["ess_bulk"].agg(lambda values: values.min(skipna=False))
     table["divergences"] = grouped["divergences"].agg(lambda values: values.sum(skipna=False))
     return table.reset_index().sort_values(["kind", "label"], kind="stable", ignore_index=True)
+
+
+def _weights(run: EvaluatedRun) -> float:
+    """Numbers that its network has learned; NaN where there is none."""
+    own = run.metrics.get("weights")
+    return run.metrics.get("baseline", {}).get("weights", math.nan) if own is None else own
 
 
 def _fit_seconds(run: EvaluatedRun) -> float:
@@ -140,6 +154,8 @@ def _cost_cells(row: pd.Series) -> list[str]:
     r_hat = "∞" if math.isinf(row["r_hat"]) else _fixed(row["r_hat"], 3)
     return [
         "–" if any(map(math.isnan, coverage)) else "/".join(f"{100 * x:.0f}" for x in coverage),
+        "–" if math.isnan(row["collision_rate"]) else f"{row['collision_rate']:.2%}",
+        "–" if math.isnan(row["weights"]) else f"{row['weights']:,.0f}",
         _fixed(row["fit_seconds"]),
         r_hat,
         _fixed(row["ess_bulk"]),
