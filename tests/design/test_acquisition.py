@@ -36,6 +36,8 @@ TARGETED = {
     "prior_share": 0.3,
     "samples_per_trajectory": 50,
     "synthetic_share": 0.5,
+    "cell_share": 0.5,
+    "sobol": True,
     "candidates": 5,
     "uniform_share": 0.5,
     "members": 5,

@@ -9,7 +9,13 @@ import torch
 
 from asbc.config import build, compose
 from asbc.design.disagreement import fit_surrogate, inclusion, pair_features, systematic_picks
-from asbc.design.mixture import PooledProposal, log_balance, pool, prior_alone
+from asbc.design.mixture import (
+    PooledProposal,
+    UniformPoints,
+    log_balance,
+    pool,
+    prior_alone,
+)
 from asbc.design.simulations import Simulations
 from asbc.design.targeted import TargetedAcquisition, choose
 from asbc.errors import InputError
@@ -21,6 +27,8 @@ SETTINGS = {
     "prior_share": 0.3,
     "samples_per_trajectory": 100,
     "synthetic_share": 0.0,
+    "cell_share": 0.5,
+    "sobol": True,
     "candidates": 20,
     "uniform_share": 0.5,
     "members": 5,
@@ -48,9 +56,10 @@ def test_density_of_the_mixture_against_torch(prior, proposal):
     assert not bool(prior_alone(prior).log_ratio(z).any())
 
 
-def test_weighted_draws_of_the_mixture_follow_the_prior(prior, proposal):
+@pytest.mark.parametrize("sobol", [True, False])
+def test_weighted_draws_of_the_mixture_follow_the_prior(prior, proposal, sobol):
     """Shares of the prior's quintiles in each parameter, within five standard errors."""
-    theta = proposal.draw(100_000, prior, stream(0, "draws"))
+    theta = proposal.draw(UniformPoints(prior.dim + 1, sobol, seed=0)(100_000), prior)
     z = prior.to_normal(theta).double()
     weight = torch.exp(-proposal.log_ratio(z))
     assert float(weight.max()) <= 1 / 0.3 + 1e-9
@@ -61,6 +70,46 @@ def test_weighted_draws_of_the_mixture_follow_the_prior(prior, proposal):
             error = float((weight * inside).std()) / len(z) ** 0.5
             assert abs(float((weight * inside).mean()) - 0.2) < 5 * error
     assert abs(float((share[:, 0] < 0.2).double().mean()) - 0.2) > 0.1
+
+
+def test_sobol_points_fill_the_cube_more_evenly_than_random_ones():
+    """Against scipy's measure of discrepancy; they go on where they were."""
+    from scipy.stats import qmc
+
+    sobol, random = (UniformPoints(6, kind, seed=3) for kind in (True, False))
+    points = torch.cat([sobol(256), sobol(256)])
+    assert qmc.discrepancy(points.numpy()) < 0.3 * qmc.discrepancy(random(512).numpy())
+    again = UniformPoints(6, True, seed=3)(512)
+    assert torch.equal(points, again) and float(points.min()) > 0 and float(points.max()) < 1
+    assert not torch.equal(points, UniformPoints(6, True, seed=4)(512))
+
+
+def test_windows_from_cells_are_rare_leaders_too(space):
+    """Recorded windows only; by cells, the rarest leaders come up more often than by windows."""
+    bank, rng = space.bank, stream(0, "windows")
+    real = len(bank.real.gap)
+    ids = {share: bank.sample_spread(20_000, share, rng) for share in (0.0, 1.0)}
+    counts = {share: torch.bincount(i, minlength=real).double() for share, i in ids.items()}
+    assert all(len(c) == real and float(c.min()) > 0 for c in counts.values())
+    expected = 20_000 / real
+    assert float((counts[0.0] - expected).abs().max()) < 5 * expected**0.5
+    order, first, size = bank._cells
+    assert sorted(order.tolist()) == list(range(real)) and int(size.sum()) == real
+    share = 20_000 / len(size)
+    for start, n in zip(first.tolist(), size.tolist(), strict=True):
+        held = float(counts[1.0][order[start : start + n]].sum())
+        assert abs(held - share) < 5 * share**0.5
+
+
+def test_the_warm_up_is_from_the_prior_behind_recorded_leaders(space, prior):
+    chosen = TargetedAcquisition(**SETTINGS).warm_up(space).take(4096)
+    share = torch.special.ndtr(prior.to_normal(chosen.theta).double())
+    tenth = (10 * share).floor().clamp(0, 9).long()
+    for column in tenth.unbind(1):
+        # Evenly filled: far closer to a tenth each than independent draws would be.
+        assert (torch.bincount(column, minlength=10) - 409.6).abs().max() < 12
+    assert not bool(space.bank.is_synthetic(chosen.window_id).any())
+    assert not bool(chosen.log_ratio.any())
 
 
 def test_the_pool_has_the_moments_of_the_posteriors_draws(posterior, space):

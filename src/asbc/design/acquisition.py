@@ -49,6 +49,10 @@ class Acquisition(ABC):
         check_integer("acquisition.subset_size", self.subset_size, minimum=1)
         correction(self.correction)
 
+    def warm_up(self, space: DesignSpace) -> Plan:
+        """What is simulated before the first round: parameters must be from the prior."""
+        return prior_plan(space)
+
     @abstractmethod
     def plan(self, round: int, posterior: Density, space: DesignSpace, kept: Simulations) -> Plan:
         """What this round simulates.

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from scipy.cluster.vq import kmeans2
 from torch import Tensor
 
 from asbc.data.pairs import Pairs
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 BATCH = 5000
 # A candidate closer than this (m/s) to the window it was made from, in all samples, is a copy.
 COPY = 0.01
+# Cells of alike leaders, by k-means of their features, which count up to this many spreads.
+CELLS, FARTHEST = 40, 3.0
 # Give up once this many candidates per wanted window were tried.
 MAX_TRIES = 20
 
@@ -110,6 +113,32 @@ class LeaderBank:
         chosen = draws[:, 0] < synthetic_share
         size = torch.where(chosen, synthetic, real)
         return torch.where(chosen, real, 0) + (draws[:, 1] * size).long()
+
+    def sample_spread(self, count: int, share: float, rng: np.random.Generator) -> Tensor:
+        """Ids (count,) of recorded windows, a `share` of them from cells of alike leaders.
+
+        Each cell is as likely as any other, so that leaders whom few drivers had are met as often
+        as common ones; the rest is drawn window by window.
+        """
+        each = uniform(rng, count, 3, dtype=torch.float64)
+        order, first, size = self._cells
+        cell = (each[:, 1] * len(size)).long()
+        inside = order[first[cell] + (each[:, 2] * size[cell]).long()]
+        anywhere = (each[:, 2] * len(order)).long()
+        return torch.where(each[:, 0] < share, inside, anywhere)
+
+    @cached_property
+    def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Recorded windows cell by cell, and the first and the number of each cell's."""
+        features = self.window_features[: len(self.real.gap)].clamp(-FARTHEST, FARTHEST)
+        real = features.double().numpy()
+        # Begins at windows that are spread over the recordings, no two of them alike.
+        begin = np.unique(real[:: max(1, len(real) // CELLS)], axis=0)
+        _, label = kmeans2(real, begin, minit="matrix")
+        order = torch.from_numpy(np.argsort(label, kind="stable"))
+        size = torch.from_numpy(np.bincount(label))
+        size = size[size > 0]
+        return order, size.cumsum(0) - size, size
 
     def _synthesise(
         self, augmentation: Augmentation, cap: int, seed: int

@@ -16,10 +16,12 @@ from torch import Tensor
 
 from asbc.simulator import Prior
 from asbc.types import Density
-from asbc.utils.random import standard_normal, uniform
+from asbc.utils.random import stream, uniform
 
 # Added to the variances in z: a pool of very few draws still has a volume.
 SMALLEST_VARIANCE = 0.02
+# Uniform points stay this far inside the cube: half the spacing of a Sobol sequence's.
+EDGE = 2.0**-31
 
 
 class PooledProposal(NamedTuple):
@@ -29,11 +31,10 @@ class PooledProposal(NamedTuple):
     mean: Tensor  # (dim,) float64
     factor: Tensor  # (dim, dim) lower Cholesky factor of the covariance
 
-    def draw(self, n: int, prior: Prior, rng: np.random.Generator) -> Tensor:
-        """theta (n, dim), independent."""
-        z = standard_normal(rng, n, prior.dim, dtype=torch.float64)
-        from_prior = uniform(rng, n, 1, dtype=torch.float64) < self.share
-        z = torch.where(from_prior, z, self.mean + z @ self.factor.T)
+    def draw(self, points: Tensor, prior: Prior) -> Tensor:
+        """theta (n, dim) of uniform points (n, dim + 1), whose last column chooses the part."""
+        z = torch.special.ndtri(points[:, :-1])
+        z = torch.where(points[:, -1:] < self.share, z, self.mean + z @ self.factor.T)
         return prior.from_normal(z).float().clamp(prior.low, prior.high)
 
     def log_ratio(self, z: Tensor) -> Tensor:
@@ -42,6 +43,38 @@ class PooledProposal(NamedTuple):
         log_pool = _log_normal(away) - self.factor.diagonal().log().sum()
         shares = z.new_tensor([self.share, 1 - self.share]).log()
         return torch.logaddexp(shares[0], shares[1] + log_pool - _log_normal(z))
+
+
+class UniformPoints:
+    """Points in the unit cube, by as many as are asked for, that fill it evenly or are random.
+
+    A scrambled Sobol sequence has uniform points, each by itself, so that whatever is made of
+    them follows the same law; together they leave no holes and no heaps.
+
+    Args:
+        dim: of the cube.
+        sobol: a Sobol sequence; False: independent points.
+        seed: of the scrambling or of the points.
+
+    Example:
+        >>> points = UniformPoints(2, True, seed=0)(64)
+        >>> sorted((4 * points[:, 0]).floor().unique(return_counts=True)[1].tolist())
+        [16, 16, 16, 16]
+    """
+
+    def __init__(self, dim: int, sobol: bool, seed: int) -> None:
+        self._dim = dim
+        self._rng = stream(seed, "points")
+        sequence = torch.quasirandom.SobolEngine(dim, scramble=True, seed=seed % 2**31)
+        self._sequence = sequence if sobol else None
+
+    def __call__(self, n: int) -> Tensor:
+        """The next n points, float64 and inside the open cube."""
+        if self._sequence is None:
+            points = uniform(self._rng, n, self._dim, dtype=torch.float64)
+        else:
+            points = self._sequence.draw(n, dtype=torch.float64)
+        return points.clamp(EDGE, 1 - EDGE)
 
 
 def prior_alone(prior: Prior) -> PooledProposal:

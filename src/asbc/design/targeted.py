@@ -15,7 +15,13 @@ from torch import Tensor
 
 from asbc.design.acquisition import Acquisition
 from asbc.design.disagreement import fit_surrogate, inclusion, systematic_picks
-from asbc.design.mixture import PooledProposal, log_balance, pool
+from asbc.design.mixture import (
+    PooledProposal,
+    UniformPoints,
+    log_balance,
+    pool,
+    prior_alone,
+)
 from asbc.design.proposal import DesignSpace, check_share
 from asbc.design.selection import score_quantiles
 from asbc.design.simulations import Choice, Plan, Simulations
@@ -23,7 +29,7 @@ from asbc.errors import InputError
 from asbc.types import Density
 from asbc.utils.checks import check_integer
 from asbc.utils.progress import Stopwatch
-from asbc.utils.random import stream
+from asbc.utils.random import key, stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +40,8 @@ class TargetedAcquisition(Acquisition):
         prior_share: of the prior in the mixture; no weight of a round alone exceeds its inverse.
         samples_per_trajectory: posterior draws behind the normal law of each observed driver.
         synthetic_share: windows that are synthetic; windows need no weights, since x shows them.
+        cell_share: of the recorded windows, those drawn from equally likely cells of leaders.
+        sobol: whether parameters are from a Sobol sequence, which fills their space evenly.
         candidates: pairs to choose from, for each pair that is simulated.
         uniform_share: of the choice that ignores disagreement; no selection changes a weight by
             more than its inverse. 1 for no selection.
@@ -44,6 +52,8 @@ class TargetedAcquisition(Acquisition):
     prior_share: float
     samples_per_trajectory: int
     synthetic_share: float
+    cell_share: float
+    sobol: bool
     candidates: int
     uniform_share: float
     members: int
@@ -51,13 +61,15 @@ class TargetedAcquisition(Acquisition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("prior_share", "synthetic_share", "uniform_share"):
+        for name in ("prior_share", "synthetic_share", "cell_share", "uniform_share"):
             check_share(f"acquisition.{name}", getattr(self, name))
         for name in ("prior_share", "uniform_share"):
             if getattr(self, name) == 0:
                 raise InputError(
                     f"acquisition.{name}=0 leaves weights unbounded; expected a share above 0"
                 )
+        if not isinstance(self.sobol, bool):
+            raise InputError(f"acquisition.sobol={self.sobol}; expected true or false")
         for name in ("samples_per_trajectory", "candidates", "surrogate_pairs"):
             check_integer(f"acquisition.{name}", getattr(self, name), minimum=1)
         check_integer("acquisition.members", self.members, minimum=2)
@@ -74,6 +86,30 @@ class TargetedAcquisition(Acquisition):
                 "bank.synthetic_cap=0, but acquisition.synthetic_share asks for synthetic "
                 "windows; set the share to 0 or the cap above 0"
             )
+
+    def warm_up(self, space: DesignSpace) -> Plan:
+        """Parameters from the prior behind recorded leaders, both spread out."""
+        rng, points = stream(space.seed, "warm-up"), self._points(space, 0)
+        proposal = prior_alone(space.prior)
+
+        def take(n: int) -> Choice:
+            theta = proposal.draw(points(n), space.prior)
+            return Choice(theta, self._windows(n, space, 0.0, rng), torch.zeros(n))
+
+        return Plan(take, {"lambda": 1.0, "alpha": 0.0}, {})
+
+    def _points(self, space: DesignSpace, round: int) -> UniformPoints:
+        return UniformPoints(space.prior.dim + 1, self.sobol, key(space.seed, "points", round))
+
+    def _windows(
+        self, n: int, space: DesignSpace, synthetic_share: float, rng: np.random.Generator
+    ) -> Tensor:
+        """Ids (n,) of leader windows."""
+        recorded = space.bank.sample_spread(n, self.cell_share, rng)
+        if not synthetic_share:
+            return recorded
+        mixed = space.bank.sample(n, synthetic_share, rng)
+        return torch.where(space.bank.is_synthetic(mixed), mixed, recorded)
 
     def plan(self, round: int, posterior: Density, space: DesignSpace, kept: Simulations) -> Plan:
         """Pairs picked from a fresh pool whenever some are asked for."""
@@ -95,9 +131,11 @@ class TargetedAcquisition(Acquisition):
                 )
             diagnostics["surrogate_fit"] = surrogate.fit
 
+        points = self._points(space, round)
+
         def candidates(n: int) -> tuple[Tensor, Tensor]:
-            windows = space.bank.sample(n, self.synthetic_share, rng)
-            return proposal.draw(n, space.prior, rng), windows
+            windows = self._windows(n, space, self.synthetic_share, rng)
+            return proposal.draw(points(n), space.prior), windows
 
         def take(n: int) -> Choice:
             if self.uniform_share == 1:

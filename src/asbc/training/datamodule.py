@@ -153,7 +153,9 @@ class SimulationDataModule(pl.LightningDataModule):
 
     def warm_up(self) -> dict[str, float]:
         """Fill the buffer from the prior (round 0); returns what there is to log."""
-        return self._fill(prior_plan(self.space), self.settings.warmup_simulations, 0)
+        return self._fill(
+            self.acquisition.warm_up(self.space), self.settings.warmup_simulations, 0
+        )
 
     def acquire(self, round: int, posterior: Density) -> dict[str, float]:
         """Let the strategy choose this round's pairs and simulate them; returns what to log."""
