@@ -87,7 +87,7 @@ def report(documentation: str, table: str, publish: bool) -> None:
 
 
 def _command(script: Path) -> str:
-    """What was typed, with folders left out."""
+    """What was typed; where runs and files lie is nobody's business."""
     words = [word for word in sys.argv[1:] if word != "--publish"]
-    shown = ["RUN" if Path(word).is_dir() else word for word in words]
+    shown = ["RUN" if Path(word).is_dir() else Path(word).name for word in words]
     return shlex.join(["python", f"benchmarks/{script.name}", *shown])
