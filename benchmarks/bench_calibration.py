@@ -20,6 +20,7 @@ from asbc.calibration.refinement import NoRefinement
 from asbc.config import build, compose
 from asbc.data.pairs import Pairs
 from asbc.exact.diagnostics import NutsSettings
+from asbc.exact.statistics import transitions
 from asbc.run import Model
 from asbc.utils.random import stream
 
@@ -46,8 +47,10 @@ def nuts_seconds(model: Model, pairs: Pairs, drivers: int, at_once: int) -> tupl
     from asbc.exact.drivers import nuts_drivers
 
     def sample(count: int) -> float:
-        some, settings = pairs.select(range(count)), NutsSettings()
-        return nuts_drivers(model.simulator, some, STEPS, settings, 0, at_once).nuts_seconds
+        seen = transitions(model.simulator, pairs.select(range(count)), STEPS)
+        names = pairs.pair_id[:count]
+        found = nuts_drivers(model.simulator, seen, names, NutsSettings(), 0, at_once)
+        return found.nuts_seconds
 
     # Five times the drivers: what does not grow is compilation.
     few, many = sample(drivers), sample(5 * drivers)

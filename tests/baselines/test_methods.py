@@ -83,6 +83,24 @@ def test_ma_idm_finds_kernel_and_parameters(task_of, typical):
     assert np.abs(distance).max() < 4
 
 
+def test_unpooled_may_know_the_drivers_earlier_pairs(task_of):
+    """Pairs 0 and 2 are one driver's; the second of them knows both, the first only itself."""
+    task = task_of("gaussian", context_steps=60)
+    pairs = replace(task.known.select([0, 1, 2]), follower=("r/a", "r/b", "r/a"))
+    method, steps = Unpooled(context="all", shortest=4.0), task.context_steps
+    known = method.known(pairs, [0, 2], steps)
+    # 80 samples of the earlier pair: cut from their end, the rest of 20 is long enough.
+    rest = 80 - steps
+    assert steps == 60 and known.lengths.tolist() == [[60, 0, 0], [60, 60, rest]]
+    assert torch.equal(known.states[1, 0], pairs.contexts(60)[2])
+    assert torch.equal(known.states[1, 1, :, 0], pairs.pair(0)["gap"][rest:])
+    seen = method._seen(task.simulator, pairs, [0, 2], steps)
+    assert [len(driver.side) for driver in seen] == [59, 59 + 59 + rest - 1]
+    assert torch.equal(Unpooled().known(pairs, [2], steps), pairs.contexts(steps)[2:])
+    with pytest.raises(InputError, match="baseline.context=latest; expected first or all"):
+        Unpooled(context="latest")
+
+
 @pytest.mark.slow
 def test_unpooled_drivers_do_not_depend_on_each_other(task_of):
     task = task_of("gaussian", test=3)

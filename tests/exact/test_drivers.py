@@ -22,6 +22,7 @@ from asbc.exact.drivers import (  # noqa: E402
     sample_by_importance,
 )
 from asbc.exact.importance import Normal  # noqa: E402
+from asbc.exact.statistics import transitions  # noqa: E402
 
 NOISE = np.array([0.05, 0.6])
 # Chains that hardly move.
@@ -36,7 +37,8 @@ def test_posteriors_cover_the_truth_at_the_nominal_rate(residual, simulators, pa
     truth = simulator.prior.sample(count, np.random.default_rng(11))
     pairs = pairs_of(simulator, truth, 75, seed=12)
     settings = NutsSettings(chains=2, warmup=500, draws=500)
-    found = nuts_drivers(simulator, pairs, 75, settings, seed=0, at_once=60)
+    seen = transitions(simulator, pairs, 75)
+    found = nuts_drivers(simulator, seen, pairs.pair_id, settings, seed=0, at_once=60)
     draws = torch.from_numpy(found.theta).flatten(0, 1).transpose(0, 1)
     thinned = draws[:, ::10]  # nearly independent draws
     ranks = rank_statistics(truth.double(), thinned).numpy()
@@ -58,11 +60,12 @@ def test_a_driver_on_whom_nuts_fails_is_sampled_again(residual, simulators, pair
     simulator = simulators[residual]
     truth = simulator.prior.sample(2, np.random.default_rng(3))
     pairs = pairs_of(simulator, truth, 75, seed=4)
-    again = exact_drivers(simulator, pairs, 75, STUCK, seed=0, at_once=2)
+    seen = transitions(simulator, pairs, 75)
+    again = exact_drivers(simulator, seen, pairs.pair_id, STUCK, seed=0, at_once=2)
     assert again.convergence.converged
     assert again.convergence.drivers_by_importance == pairs.pair_id
     patient = NutsSettings(chains=2, warmup=1000, draws=3000, target_accept=0.95)
-    chains = exact_drivers(simulator, pairs, 75, patient, seed=0, at_once=2)
+    chains = exact_drivers(simulator, seen, pairs.pair_id, patient, seed=0, at_once=2)
     assert chains.convergence.converged and not chains.convergence.drivers_by_importance
     found, exact = (np.log(run.theta).reshape(-1, 2, simulator.dim) for run in (again, chains))
     # 1000 draws on one side, 400 or more effective ones on the other: a standard error of 0.06.
@@ -75,7 +78,8 @@ def test_failures_that_no_draws_could_mend_are_left(simulators, typical, pairs_o
     """100 draws cannot have an effective size of 400, however they are drawn."""
     pairs = pairs_of(simulators["gaussian"], typical["gaussian"][None], 60, seed=5)
     few = replace(STUCK, draws=50)
-    found = exact_drivers(simulators["gaussian"], pairs, 60, few, seed=0, at_once=1)
+    seen = transitions(simulators["gaussian"], pairs, 60)
+    found = exact_drivers(simulators["gaussian"], seen, pairs.pair_id, few, seed=0, at_once=1)
     assert found.convergence.drivers_not_converged == pairs.pair_id
     assert not found.convergence.drivers_by_importance
     # The chains are still there, and nothing else.

@@ -2,23 +2,29 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from asbc.baselines.method import Fitted, Task
+from asbc.data.history import ALL, FIRST, histories, shortest_steps
 from asbc.data.pairs import Pairs
+from asbc.data.segments import Segments
 from asbc.data.source import pairs_of_split
 from asbc.errors import InputError
 from asbc.evaluation.agreement import agreement, summarise_agreement
-from asbc.evaluation.predict import sample_pairs
+from asbc.evaluation.predict import sample_contexts
 from asbc.evaluation.results import read_metrics
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
+from asbc.exact.statistics import Transitions, segment_transitions, transitions
 from asbc.run import Run
+from asbc.simulator import Simulator
 from asbc.simulator.black_box import require_likelihood
+from asbc.utils.checks import check_integer, check_number
 from asbc.utils.files import write_text
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import stream
@@ -28,19 +34,32 @@ from asbc.utils.random import stream
 class Unpooled:
     """Each test driver's own posterior given its context, under ASBC's prior and likelihood.
 
+    With `context=all` the context is the pair's first T_E samples and the segments of the driver's
+    earlier pairs, of which the likelihood is the product.
+
     Args:
         drivers: test drivers to sample, the first ones of the split; None for all.
         drivers_at_once: drivers sampled side by side; 1 for one after the other.
         compare_run: folder of a training run, whose posterior is then compared with this one.
         nuts: sampler settings.
+        context: `first` (the pair's first T_E samples), or `all` (the driver's earlier pairs too).
+        max_segments: segments of T_E samples at most that `all` uses, the newest.
+        shortest: seconds of the shortest of them.
     """
 
     drivers: int | None = None
     drivers_at_once: int = 20
     compare_run: str | None = None
     nuts: NutsSettings = field(default_factory=NutsSettings)
+    context: str = FIRST
+    max_segments: int = 8
+    shortest: float = 3.0
 
     def __post_init__(self) -> None:
+        if self.context not in (FIRST, ALL):
+            raise InputError(f"baseline.context={self.context}; expected {FIRST} or {ALL}")
+        check_integer("baseline.max_segments", self.max_segments, minimum=1)
+        check_number("baseline.shortest", self.shortest, above=0)
         for name in ("drivers", "drivers_at_once"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -59,9 +78,8 @@ class Unpooled:
         count = min(self.drivers or len(task.test), len(task.test))
         pairs = task.test.select(range(count))
         at_once = min(self.drivers_at_once, count)
-        exact = exact_drivers(
-            task.simulator, pairs, task.context_steps, self.nuts, task.seed, at_once
-        )
+        seen = self._seen(task.simulator, task.test, range(count), task.context_steps)
+        exact = exact_drivers(task.simulator, seen, pairs.pair_id, self.nuts, task.seed, at_once)
         details = {
             "drivers": count,
             "drivers_at_once": at_once,
@@ -69,6 +87,22 @@ class Unpooled:
         }
         theta = take_draws(exact.theta, task.samples).transpose(0, 1)
         return Fitted(task.simulator, theta, pairs, details, exact.data, exact.convergence)
+
+    def known(self, pairs: Pairs, place: Sequence[int], steps: int) -> Tensor | Segments:
+        """What the posteriors of the pairs at `place` are conditioned on."""
+        if self.context == FIRST:
+            return pairs.select(place).contexts(steps)
+        shortest = min(steps, shortest_steps(self.shortest, pairs.dt))
+        ends = [steps] * len(place)
+        return histories(pairs, place, ends, steps, shortest, self.max_segments)
+
+    def _seen(
+        self, simulator: Simulator, pairs: Pairs, place: Sequence[int], steps: int
+    ) -> list[Transitions]:
+        known = self.known(pairs, place, steps)
+        if isinstance(known, Segments):
+            return segment_transitions(simulator, known)
+        return transitions(simulator, pairs.select(place), steps)
 
 
 @dataclass(frozen=True)
@@ -107,13 +141,19 @@ class ExactDraws:
             seconds,
         )
 
-    def pairs(self) -> Pairs:
-        """The pairs behind the draws, in their order."""
-        every, _ = pairs_of_split(self.run.source(), self.run.config["evaluation"]["split"])
+    def known(self) -> Tensor | Segments:
+        """What the draws were conditioned on, in their order."""
+        config = self.run.config
+        every, _ = pairs_of_split(self.run.source(), config["evaluation"]["split"])
         place = {name: i for i, name in enumerate(every.pair_id)}
         if missing := [name for name in self.drivers if name not in place]:
             raise InputError(f"the data have changed: no pair {missing[0]} any more")
-        return every.select([place[name] for name in self.drivers])
+        settings = ("context", "max_segments", "shortest")
+        method = Unpooled(
+            **{n: config["baseline"][n] for n in settings if n in config["baseline"]}
+        )
+        steps = config["data"]["context_steps"]
+        return method.known(every, [place[name] for name in self.drivers], steps)
 
 
 def require_same_posterior(trained: Run, exact: Mapping[str, Any]) -> None:
@@ -137,11 +177,12 @@ def compare_runs(exact_run: Run, trained: Run, output: Path) -> dict[str, Any]:
     """
     exact, config = ExactDraws.read(exact_run), exact_run.config
     require_same_posterior(trained, config)
-    pairs, seed, posterior = exact.pairs(), config["seed"], trained.posterior
+    known, seed, posterior = exact.known(), config["seed"], trained.posterior
     count = config["evaluation"]["samples"]
+    names = [f"pair {name}" for name in exact.drivers]
     watch = Stopwatch(time.process_time)
     with watch("amortized"):
-        sampled = sample_pairs(posterior, pairs, config["data"]["context_steps"], count, seed)
+        sampled = sample_contexts(posterior, known, names, count, seed)
     table = agreement(
         take_draws(exact.theta, count).transpose(0, 1),
         sampled.theta,
@@ -151,7 +192,7 @@ def compare_runs(exact_run: Run, trained: Run, output: Path) -> dict[str, Any]:
     )
     table.to_csv(output / "agreement.csv", index=False)
     found = summarise_agreement(
-        table, exact.seconds_per_driver, watch.seconds["amortized"] / len(pairs)
+        table, exact.seconds_per_driver, watch.seconds["amortized"] / len(known)
     )
     write_text(output / "agreement.json", json.dumps(found, indent=2) + "\n")
     return found

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from asbc.data.pairs import Pairs
+from asbc.data.segments import Segments
 from asbc.errors import InputError
 from asbc.run import Model
 from asbc.simulator import Prior, Simulator
+from asbc.simulator.segment_likelihood import known_log_likelihood
 from asbc.types import Density
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import keyed, standard_normal, uniform
@@ -51,23 +53,25 @@ class Importance(NamedTuple):
 
 
 @torch.no_grad()
-def log_joint(simulator: Simulator, theta: Tensor, states: Tensor) -> Tensor:
+def log_joint(simulator: Simulator, theta: Tensor, states: Tensor | Segments) -> Tensor:
     """log p(theta) + log L(x | theta), (driver, draw) in float64.
 
     Args:
         simulator: prior and likelihood.
         theta: draws (driver, draw, dim).
-        states: observed contexts (driver, step, 3).
+        states: observed contexts (driver, step, 3), or the segments of each driver.
     """
     rows = max(1, LIKELIHOOD_ROWS // theta.shape[1])
     likelihood = [
-        simulator.log_likelihood(some, x.unsqueeze(1))
+        known_log_likelihood(simulator, some, x)
         for some, x in zip(theta.split(rows), states.split(rows), strict=True)
     ]
     return simulator.prior.log_prob(theta.double()) + torch.cat(likelihood)
 
 
-def log_weights(posterior: Density, simulator: Simulator, theta: Tensor, states: Tensor) -> Tensor:
+def log_weights(
+    posterior: Density, simulator: Simulator, theta: Tensor, states: Tensor | Segments
+) -> Tensor:
     """log p(theta) + log L(x | theta) - log q(theta | x), arguments as for `log_joint`."""
     log_q = posterior.log_prob(theta, states).double()
     value = log_joint(simulator, theta, states) - log_q
@@ -135,7 +139,7 @@ def adapt(
     simulator: Simulator,
     theta: Tensor,
     log_weight: Tensor,
-    states: Tensor,
+    states: Tensor | Segments,
     rng: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
     """One round: new draws (driver, n, dim) and their log-weights, from weighted draws.
@@ -144,7 +148,7 @@ def adapt(
         simulator: prior and likelihood.
         theta: draws (driver, n, dim).
         log_weight: (driver, n).
-        states: observed contexts (driver, step, 3).
+        states: observed contexts (driver, step, 3), or the segments of each driver.
         rng: source of the draws, by driver.
     """
     prior = simulator.prior

@@ -11,6 +11,7 @@ from asbc.calibration.psis import RELIABLE_K_HAT, Weighting, resample
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
+from asbc.exact.statistics import transitions
 from asbc.run import Model
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import keyed
@@ -126,7 +127,8 @@ class AutoRefinement:
         from asbc.exact.drivers import nuts_drivers
 
         at_once = min(self.drivers_at_once, len(pairs))
-        found = nuts_drivers(model.simulator, pairs, model.context_steps, self.nuts, seed, at_once)
+        seen = transitions(model.simulator, pairs, model.context_steps)
+        found = nuts_drivers(model.simulator, seen, pairs.pair_id, self.nuts, seed, at_once)
         theta = take_draws(found.theta, samples).transpose(0, 1)
         # Float64 draws inside the prior may round to just outside it.
         prior = model.simulator.prior

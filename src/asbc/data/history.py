@@ -11,8 +11,10 @@ A long past is cut backwards from its end into segments of T_E samples, so that 
 the latest seconds; a rest that is shorter than the shortest segment is left out.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +33,16 @@ def check_context(name: str, section: str = "evaluation") -> None:
     """Raise unless `name` is one of `CONTEXTS`."""
     if name not in CONTEXTS:
         raise InputError(f"{section}.context={name}; expected one of {', '.join(CONTEXTS)}")
+
+
+def shortest_steps(seconds: float, dt: float) -> int:
+    """Samples that a segment of at least so many seconds has.
+
+    Example:
+        >>> shortest_steps(3.0, 0.2), shortest_steps(3.1, 0.2)
+        (15, 16)
+    """
+    return max(2, math.ceil(round(seconds / dt, 6)))
 
 
 def context_start(context: str, start: Tensor, steps: int) -> Tensor:
@@ -78,6 +90,26 @@ def earlier_pairs(pairs: Pairs) -> list[list[int]]:
     return found
 
 
+class Places(NamedTuple):
+    """Where the segments of histories lie in the flat columns of pairs."""
+
+    first: Tensor  # (B, J) int64, row with which a segment begins
+    lengths: Tensor  # (B, J) int64, its samples; 0: no segment in this slot
+    age: Tensor  # (B, J) see `asbc.data.segments`
+
+    def gather(self, column: Tensor, steps: int) -> Tensor:
+        """A flat column's values (B, J, steps); 0 beyond a segment's length."""
+        step = torch.arange(steps)
+        inside = step < self.lengths[..., None]
+        return column[torch.where(inside, self.first[..., None] + step, 0)].where(inside, 0)
+
+    def segments(self, pairs: Pairs, steps: int) -> Segments:
+        """The segments themselves, padded to `steps`."""
+        columns = (pairs.gap, pairs.speed, pairs.leader_speed)
+        gap, speed, leader = (self.gather(column, steps) for column in columns)
+        return Segments(torch.stack([gap, speed, speed - leader], dim=-1), self.lengths, self.age)
+
+
 def histories(
     pairs: Pairs,
     pair: Tensor | Sequence[int],
@@ -87,6 +119,28 @@ def histories(
     max_segments: int,
 ) -> Segments:
     """Everything of each driver before sample `end` of a pair, and from its earlier pairs.
+
+    Arguments as for `history_places`.
+    """
+    return history_places(pairs, pair, end, steps, shortest, max_segments).segments(pairs, steps)
+
+
+def driver_places(pairs: Pairs, steps: int, shortest: int, max_segments: int) -> Places:
+    """Everything of each driver, in the order in which drivers first appear in the pairs."""
+    newest = list({name: i for i, name in enumerate(pairs.follower)}.values())
+    ends = pairs.lengths[newest]
+    return history_places(pairs, newest, ends, steps, shortest, max_segments)
+
+
+def history_places(
+    pairs: Pairs,
+    pair: Tensor | Sequence[int],
+    end: Tensor | Sequence[int],
+    steps: int,
+    shortest: int,
+    max_segments: int,
+) -> Places:
+    """Where everything of each driver before sample `end` of a pair is, earlier pairs included.
 
     Ages are from the latest sample of the history; those of earlier pairs are unknown, unless
     there is nothing newer. Of more than `max_segments` the newest are taken. Where there is no
@@ -118,19 +172,14 @@ def histories(
             found = [(own, offsets[own], min(steps, lengths[own]), 0.0)]
         newest = found[0][0]
         rows.append([(at, n, age if drive == newest else UNKNOWN) for drive, at, n, age in found])
-    return _segments(pairs, [row[:max_segments] for row in rows], steps)
+    return _places([row[:max_segments] for row in rows])
 
 
-def _segments(pairs: Pairs, rows: list[list[tuple[int, int, float]]], steps: int) -> Segments:
+def _places(rows: list[list[tuple[int, int, float]]]) -> Places:
     slots = max(map(len, rows), default=1)
     lengths = torch.zeros(len(rows), slots, dtype=torch.int64)
-    at, age = torch.zeros_like(lengths), torch.zeros(len(rows), slots)
+    first, age = torch.zeros_like(lengths), torch.zeros(len(rows), slots)
     for i, row in enumerate(rows):
-        for j, (first, length, seconds) in enumerate(row):
-            at[i, j], lengths[i, j], age[i, j] = first, length, seconds
-    step = torch.arange(steps)
-    inside = step < lengths[..., None]
-    places = torch.where(inside, at[..., None] + step, 0)
-    speed = pairs.speed[places]
-    states = torch.stack([pairs.gap[places], speed, speed - pairs.leader_speed[places]], dim=-1)
-    return Segments(states.masked_fill(~inside[..., None], 0.0), lengths, age)
+        for j, (at, length, seconds) in enumerate(row):
+            first[i, j], lengths[i, j], age[i, j] = at, length, seconds
+    return Places(first, lengths, age)

@@ -13,13 +13,12 @@ from jax import Array
 from jax.scipy.special import logsumexp
 from numpy.typing import NDArray
 
-from asbc.data.pairs import Pairs
 from asbc.exact import diagnostics
 from asbc.exact.diagnostics import Convergence, NutsSettings
 from asbc.exact.importance import Normal, importance_draws, small_cholesky
 from asbc.exact.likelihood import TrajectoryLikelihood, asbc_prior, theta_model, theta_of_normal
 from asbc.exact.nuts import map_drivers, sample_drivers
-from asbc.exact.statistics import statistics, transitions
+from asbc.exact.statistics import Transitions, statistics
 from asbc.simulator import Simulator
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import key
@@ -49,55 +48,54 @@ class DriverPosteriors(NamedTuple):
 
 def nuts_drivers(
     simulator: Simulator,
-    pairs: Pairs,
-    context_steps: int,
+    seen: Sequence[Transitions],
+    names: Sequence[str],
     settings: NutsSettings,
     seed: int,
     at_once: int,
 ) -> DriverPosteriors:
-    """Each pair's own posterior given its first `context_steps` samples, by NUTS.
+    """Each driver's own posterior given what was seen of it, by NUTS.
 
     Args:
         simulator: its residual process and prior define the posterior.
-        pairs: one posterior each.
-        context_steps: samples of context.
+        seen: of each driver, from `asbc.exact.statistics`: one trajectory, or several segments.
+        names: of the drivers.
         settings: sampler settings.
-        seed: a pair's draws depend on it and on the pair only.
-        at_once: pairs sampled side by side.
+        seed: a driver's draws depend on it, on the name and on what was seen only.
+        at_once: drivers sampled side by side.
     """
     prior, likelihood = asbc_prior(simulator.prior.marginals), TrajectoryLikelihood.of(simulator)
-    keys = [key(seed, "nuts", name) for name in pairs.pair_id]
+    keys = [key(seed, "nuts", name) for name in names]
     watch = Stopwatch(time.process_time)
     with watch("nuts"):
-        seen = statistics(simulator, transitions(simulator, pairs, context_steps))
-        chains = sample_drivers(theta_model(prior, likelihood), settings, keys, seen, at_once)
-    data = diagnostics.driver_data(chains, simulator.parameter_names, pairs.pair_id)
+        known = statistics(simulator, seen)
+        chains = sample_drivers(theta_model(prior, likelihood), settings, keys, known, at_once)
+    data = diagnostics.driver_data(chains, simulator.parameter_names, names)
     return DriverPosteriors(data, diagnostics.check(data, settings), watch.seconds["nuts"])
 
 
 def exact_drivers(
     simulator: Simulator,
-    pairs: Pairs,
-    context_steps: int,
+    seen: Sequence[Transitions],
+    names: Sequence[str],
     settings: NutsSettings,
     seed: int,
     at_once: int,
 ) -> DriverPosteriors:
-    """As `nuts_drivers`, but pairs on which NUTS fails are sampled again by importance."""
-    found = nuts_drivers(simulator, pairs, context_steps, settings, seed, at_once)
+    """As `nuts_drivers`, but drivers on which NUTS fails are sampled again by importance."""
+    found = nuts_drivers(simulator, seen, names, settings, seed, at_once)
     place = np.flatnonzero(~found.converged)
     # With fewer draws than must count, no sampler keeps the bounds.
     if not len(place) or settings.chains * settings.draws <= settings.min_ess:
         return found
-    failed = pairs.select(place)
     model = DriverModel.of(simulator)
     again = sample_by_importance(
         model,
         model.prior(),
-        statistics(simulator, transitions(simulator, failed, context_steps)),
+        statistics(simulator, [seen[i] for i in place.tolist()]),
         settings,
-        [key(seed, "importance", name) for name in failed.pair_id],
-        min(at_once, len(failed)),
+        [key(seed, "importance", names[i]) for i in place.tolist()],
+        min(at_once, len(place)),
     )
     data = diagnostics.with_repeated(found.data, place, again.theta, again.ess)
     return found._replace(data=data, convergence=diagnostics.check(data, settings))

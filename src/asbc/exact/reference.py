@@ -27,6 +27,7 @@ from asbc.data.windows import LeaderWindows, leader_windows
 from asbc.evaluation.agreement import agreement
 from asbc.evaluation.predict import sample_contexts
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
+from asbc.exact.statistics import transitions
 from asbc.run import Run
 from asbc.simulator import Simulator
 from asbc.simulator.robust import SimulatedDrivers, simulate_drivers
@@ -80,7 +81,8 @@ def exact_posteriors(
     simulated = simulate_drivers(simulator, windows, count, key(seed, "exact posteriors"))
     pairs = as_pairs(simulated, simulator.dt)
     steps = simulated.states.shape[1]
-    exact = exact_drivers(simulator, pairs, steps, nuts, seed, count)
+    seen = transitions(simulator, pairs, steps)
+    exact = exact_drivers(simulator, seen, pairs.pair_id, nuts, seed, count)
     return ExactPosteriors(
         *simulated,
         take_draws(exact.theta, draws).transpose(0, 1).contiguous(),
@@ -134,7 +136,8 @@ def observed_posteriors(
         require_extra()
         from asbc.exact.drivers import exact_drivers
 
-        exact = exact_drivers(simulator, pairs, context_steps, nuts, 0, min(AT_ONCE, len(pairs)))
+        seen, at_once = transitions(simulator, pairs, context_steps), min(AT_ONCE, len(pairs))
+        exact = exact_drivers(simulator, seen, pairs.pair_id, nuts, 0, at_once)
         draws = take_draws(exact.theta, OBSERVED_DRAWS).transpose(0, 1).float().contiguous()
         # Rounding may lead out of the box.
         draws = draws.clamp(simulator.prior.low, simulator.prior.high)

@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
+from torch import Tensor
 
 from asbc.data.pairs import Pairs
+from asbc.data.segments import Segments
 from asbc.errors import InputError
 from asbc.simulator import Simulator
 from asbc.simulator.laws import IDM
@@ -29,24 +31,42 @@ class Transitions(NamedTuple):
 
     design: NDArray[np.float64]  # (steps, 9)
     side: NDArray[np.int8]  # (steps,) 0 observed, 1 (-1) if only known to be at most (least) this
+    starts: tuple[int, ...] = ()  # steps, after the first one, with which another segment begins
 
 
 def transitions(simulator: Simulator, pairs: Pairs, steps: int | None = None) -> list[Transitions]:
     """The one-step transitions of each pair's first `steps` samples (None: all of them)."""
+    names = ("gap", "speed", "leader_speed")
+    pieces = (pairs.pair(i) for i in range(len(pairs)))
+    return [_segment(simulator, *(piece[name][:steps] for name in names)) for piece in pieces]
+
+
+def segment_transitions(simulator: Simulator, segments: Segments) -> list[Transitions]:
+    """The one-step transitions of all segments of each driver.
+
+    Their likelihood is the product of the segments': the residual starts afresh in each.
+    """
+    found = []
+    for states, lengths in zip(segments.states, segments.lengths.tolist(), strict=True):
+        parts = [
+            _segment(simulator, x[:n, 0], x[:n, 1], x[:n, 1] - x[:n, 2])
+            for x, n in zip(states, lengths, strict=True)
+            if n
+        ]
+        ends = np.cumsum([len(part.side) for part in parts]).tolist()
+        design, side = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        found.append(Transitions(design, side, tuple(ends[:-1])))
+    return found
+
+
+def _segment(simulator: Simulator, *series: Tensor) -> Transitions:
+    """The transitions of one stretch of gaps, speeds and leader's speeds, each (samples,)."""
     if type(simulator.law) is not IDM:
         raise InputError(
             f"the Bayesian baselines know the IDM only, not {type(simulator.law).__name__}; use "
             "model=idm, or baseline=point_fit, recommended or prior_predictive"
         )
-    return [
-        _driver(simulator, simulator.law.delta, pairs.pair(i), steps) for i in range(len(pairs))
-    ]
-
-
-def _driver(simulator: Simulator, delta: float, pair: dict, steps: int | None) -> Transitions:
-    gap, speed, leader = (
-        pair[name][:steps].double().numpy() for name in ("gap", "speed", "leader_speed")
-    )
+    gap, speed, leader = (column.double().numpy() for column in series)
     acceleration = np.diff(speed) / simulator.dt
     stopped = speed[1:] <= 0
     gap, speed, leader = gap[:-1], speed[:-1], leader[:-1]
@@ -55,7 +75,7 @@ def _driver(simulator: Simulator, delta: float, pair: dict, steps: int | None) -
     columns = [
         acceleration,
         np.ones_like(speed),
-        speed**delta,
+        speed**simulator.law.delta,
         nearness,
         nearness * speed,
         nearness * slope,
@@ -74,12 +94,14 @@ def runs(driver: Transitions) -> Iterator[NDArray[np.float64]]:
     """The stretches without a clipped step in between, each (length, 9).
 
     A clipped step is known as an inequality only. It is counted by itself, and a correlated
-    residual is taken to start afresh after it.
+    residual is taken to start afresh after it, as in every segment.
     """
-    cuts = np.flatnonzero(driver.side)
-    starts, ends = np.append(0, cuts + 1), np.append(cuts, len(driver.side))
-    for start, end in zip(starts, ends, strict=True):
-        if end > start:
+    clipped = np.flatnonzero(driver.side)
+    starts = sorted({0, *(clipped + 1).tolist(), *driver.starts})
+    ends = sorted({len(driver.side), *clipped.tolist(), *driver.starts})
+    for start in starts:
+        end = next((end for end in ends if end > start), start)
+        if end > start and not driver.side[start]:
             yield driver.design[start:end]
 
 

@@ -5,12 +5,11 @@ old says less. With one segment the pool is the identity, exactly: the model is 
 reads single trajectories, weight for weight and number for number.
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asbc.data.history import shortest_steps
 from asbc.data.segments import Segments
 from asbc.errors import InputError
 from asbc.utils.checks import check_integer, check_number
@@ -57,7 +56,7 @@ class SegmentPool(nn.Module):
         check_integer("history.max_segments", max_segments, minimum=1)
         check_number("history.shortest", shortest, above=0)
         self.age, self.max_segments, self.context_steps = age, max_segments, context_steps
-        self.shortest = max(2, math.ceil(round(shortest / dt, 6)))
+        self.shortest = shortest_steps(shortest, dt)
         if self.shortest > context_steps:
             raise InputError(
                 f"history.shortest={shortest:g} s is longer than data.context_steps="
