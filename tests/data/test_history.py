@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from asbc.data.history import cut, earlier_pairs, histories
+from asbc.data.history import cut, drives, earlier_pairs, first_segments, histories
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
 
@@ -80,3 +80,38 @@ def test_a_window_at_the_start_uses_earlier_drives_or_the_first_samples(pairs):
     assert found.age[0, 0] == 0 and bool(found.age[0, 1:].isnan().all())
     with pytest.raises(InputError, match="pair r/1: no sample 51; it has 50"):
         histories(pairs, [1], [51], STEPS, SHORTEST, 8)
+
+
+def test_times_of_one_clock_say_the_order_and_the_ages(pairs):
+    # The driver's pairs 0, 2, 3 begin at 60, 0 and 30 s: 6.6, 2.4 and 12.8 s long.
+    timed = replace(pairs, begin=torch.tensor([60.0, 5.0, 0.0, 30.0]).double())
+    assert drives(timed)[0] == ([2, 3, 0], True)
+    assert earlier_pairs(timed) == [[3, 2], [], [], [2]]
+    found = histories(timed, [0], [25], STEPS, SHORTEST, 8)
+    assert found.lengths.tolist() == [[20, 5, 20, 20, 20, 12]]
+    # From the last sample known, at 60 + 24 * 0.2 s.
+    last = [60 + 24 * 0.2, 60 + 4 * 0.2, *(30 + i * 0.2 for i in (63, 43, 23)), 11 * 0.2]
+    expected = torch.tensor([[last[0] - t for t in last]])
+    torch.testing.assert_close(found.age, expected, rtol=0, atol=1e-5)
+
+
+def test_without_a_common_clock_ids_say_the_order(pairs):
+    # All begin at 0: no clock is common to them, and 10 comes after 9.
+    named = replace(pairs, begin=torch.zeros(4).double(), pair_id=("r/10", "r/1", "r/9", "r/8"))
+    assert drives(named)[0] == ([3, 2, 0], False)
+    found = histories(named, [0], [33], STEPS, SHORTEST, 8)
+    assert bool(found.age[0, 2:].isnan().all()) and bool(found.age[0, :2].isfinite().all())
+
+
+def test_first_segments_are_contexts_of_pairs_that_may_be_shorter(pairs):
+    found = first_segments(pairs, STEPS)
+    assert found.lengths.tolist() == [[20], [20], [12], [20]] and bool((found.age == 0).all())
+    long = pairs.select([0, 1, 3])
+    assert torch.equal(found.states[[0, 1, 3], 0], long.contexts(STEPS))
+    assert torch.equal(found.states[2, 0, :12], pairs.select([2]).contexts(12)[0])
+
+
+def test_a_driver_with_too_little_is_named(pairs):
+    short = pairs.select([2])
+    with pytest.raises(InputError, match=r"pair r/2 has 12 samples, but a segment needs 15 \(3 s"):
+        histories(short, [0], [12], STEPS, 15, 8)

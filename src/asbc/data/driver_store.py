@@ -239,8 +239,8 @@ def store_drivers(
     return StoredDrivers(folder, index)
 
 
-def _asked(source: PairsFile) -> dict[str, float]:
-    return {n: getattr(source, n) for n in ("dt", "min_duration", "context_steps")}
+def _asked(source: PairsFile) -> dict[str, float | None]:
+    return {n: getattr(source, n) for n in ("dt", "min_duration", "context_steps", "shortest")}
 
 
 def _judged(buckets: Sequence[Bucket]) -> list[Bucket]:

@@ -2,16 +2,20 @@
 
 `first` is the paper's protocol: the first T_E samples of the pair, for all of its windows.
 `latest` is the T_E samples right before each window. `all` is everything of this driver before it:
-the pair's own past and the driver's earlier pairs, in the order of the data. None of them holds a
-sample at or after a window's start, except that a window with too little before it (T_E samples;
-for `all` the shortest segment) uses the first T_E, as `first` does; windows after the context
-never have too little.
+the pair's own past and the driver's earlier pairs. None of them holds a sample at or after a
+window's start, except that a window with too little before it (T_E samples; for `all` the
+shortest segment) uses the first T_E, as `first` does; windows after the context never have too
+little.
+
+Which of a driver's pairs are earlier is said by their times, if these can be of one clock: no two
+of them overlap. Otherwise their ids say it, "7-2" before "7-10", and how old they are is unknown.
 
 A long past is cut backwards from its end into segments of T_E samples, so that the newest holds
 the latest seconds; a rest that is shorter than the shortest segment is left out.
 """
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -80,13 +84,36 @@ def cut(end: int, steps: int, shortest: int) -> list[tuple[int, int]]:
     return [*pieces, (0, rest)] if rest >= shortest else pieces
 
 
-def earlier_pairs(pairs: Pairs) -> list[list[int]]:
-    """The same driver's pairs before each pair, in the order of the data, the latest first."""
-    seen: dict[str, list[int]] = defaultdict(list)
-    found = []
+def drives(pairs: Pairs) -> list[tuple[list[int], bool]]:
+    """Each driver's pairs in the order driven, and whether their times are of one clock."""
+    of_driver: dict[str, list[int]] = defaultdict(list)
     for index, follower in enumerate(pairs.follower):
-        found.append(seen[follower][::-1])
-        seen[follower].append(index)
+        of_driver[follower].append(index)
+    begin = None if pairs.begin is None else pairs.begin.tolist()
+    return [_in_order(pairs, own, begin) for own in of_driver.values()]
+
+
+def _in_order(pairs: Pairs, own: list[int], begin: list[float] | None) -> tuple[list[int], bool]:
+    if begin is not None:
+        order = sorted(own, key=lambda i: begin[i])
+        ends = [begin[i] + (int(pairs.lengths[i]) - 1) * pairs.dt for i in order]
+        apart = [begin[i] - end for i, end in zip(order[1:], ends, strict=False)]
+        if min(apart, default=pairs.dt) >= pairs.dt / 2:
+            return order, True
+    return sorted(own, key=lambda i: _natural(pairs.pair_id[i])), False
+
+
+def _natural(name: str) -> list[str | int]:
+    """A key by which numbers in names are in their own order."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def earlier_pairs(pairs: Pairs) -> list[list[int]]:
+    """The same driver's pairs before each pair, the latest first."""
+    found: list[list[int]] = [[] for _ in pairs.pair_id]
+    for order, _ in drives(pairs):
+        for place, index in enumerate(order):
+            found[index] = order[:place][::-1]
     return found
 
 
@@ -110,6 +137,19 @@ class Places(NamedTuple):
         return Segments(torch.stack([gap, speed, speed - leader], dim=-1), self.lengths, self.age)
 
 
+def single_segments(pairs: Pairs, pair: Tensor, start: Tensor, steps: int) -> Segments:
+    """`steps` samples from each start, or as many as the pair has left; one segment each."""
+    lengths = (pairs.lengths[pair] - start).clamp(max=steps)[:, None]
+    first = (pairs.offsets[pair] + start)[:, None]
+    return Places(first, lengths, torch.zeros(first.shape)).segments(pairs, steps)
+
+
+def first_segments(pairs: Pairs, steps: int) -> Segments:
+    """The first `steps` samples of each pair, or all of a shorter one; a segment per pair."""
+    every = torch.arange(len(pairs))
+    return single_segments(pairs, every, torch.zeros_like(every), steps)
+
+
 def histories(
     pairs: Pairs,
     pair: Tensor | Sequence[int],
@@ -127,7 +167,7 @@ def histories(
 
 def driver_places(pairs: Pairs, steps: int, shortest: int, max_segments: int) -> Places:
     """Everything of each driver, in the order in which drivers first appear in the pairs."""
-    newest = list({name: i for i, name in enumerate(pairs.follower)}.values())
+    newest = [order[-1] for order, _ in drives(pairs)]
     ends = pairs.lengths[newest]
     return history_places(pairs, newest, ends, steps, shortest, max_segments)
 
@@ -142,37 +182,55 @@ def history_places(
 ) -> Places:
     """Where everything of each driver before sample `end` of a pair is, earlier pairs included.
 
-    Ages are from the latest sample of the history; those of earlier pairs are unknown, unless
-    there is nothing newer. Of more than `max_segments` the newest are taken. Where there is no
-    segment of `shortest` samples, the pair's first `steps` are used.
+    Ages are from the latest sample of the history; those of other pairs than this one's are
+    unknown without a common clock. Of more than `max_segments` the newest are taken. Where there
+    is no segment of `shortest` samples, the pair's first `steps` are used.
 
     Args:
-        pairs: observed pairs; a driver's are in the order driven.
+        pairs: observed pairs.
         pair: position of each window's pair.
         end: first sample that must not be read.
         steps: samples of the longest segment.
         shortest: samples of the shortest.
         max_segments: segments at most.
     """
-    before = earlier_pairs(pairs)
+    before, begin = earlier_pairs(pairs), _begins(pairs)
     lengths, offsets = pairs.lengths.tolist(), pairs.offsets.tolist()
     rows = []  # of each window: first flat row, length and age of its segments
     for own, stop in zip(list(map(int, pair)), list(map(int, end)), strict=True):
         if not 0 <= stop <= lengths[own]:
             raise InputError(f"pair {pairs.pair_id[own]}: no sample {stop}; it has {lengths[own]}")
-        found = []
-        for place, drive in enumerate((own, *before[own])):
-            last = stop if place == 0 else lengths[drive]
-            for start, length in cut(last, steps, shortest):
-                age = (last - start - length) * pairs.dt
-                found.append((drive, offsets[drive] + start, length, age))
+        found: list[tuple[int, int, int]] = []  # pair, start and length
+        for drive in (own, *before[own]):
+            last = stop if drive == own else lengths[drive]
+            found += [(drive, *piece) for piece in cut(last, steps, shortest)]
             if len(found) >= max_segments:
                 break
-        if not found:
-            found = [(own, offsets[own], min(steps, lengths[own]), 0.0)]
-        newest = found[0][0]
-        rows.append([(at, n, age if drive == newest else UNKNOWN) for drive, at, n, age in found])
-    return _places([row[:max_segments] for row in rows])
+        found = found[:max_segments] or [(own, 0, min(steps, lengths[own]))]
+        newest, start, length = found[0]
+        if length < shortest:
+            raise InputError(
+                f"pair {pairs.pair_id[own]} has {lengths[own]} samples, but a segment needs "
+                f"{shortest} ({shortest * pairs.dt:g} s); raise data.min_duration to leave it out"
+            )
+        row = []
+        for drive, first, samples in found:
+            between = begin[newest] - begin[drive] if drive != newest else 0.0
+            age = between + (start + length - first - samples) * pairs.dt
+            row.append((offsets[drive] + first, samples, age))
+        rows.append(row)
+    return _places(rows)
+
+
+def _begins(pairs: Pairs) -> list[float]:
+    """Time of each pair's first sample; NaN where it is on no clock."""
+    begin = [UNKNOWN] * len(pairs)
+    if pairs.begin is not None:
+        times = pairs.begin.tolist()
+        for order, one_clock in drives(pairs):
+            for i in order if one_clock else ():
+                begin[i] = times[i]
+    return begin
 
 
 def _places(rows: list[list[tuple[int, int, float]]]) -> Places:

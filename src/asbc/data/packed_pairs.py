@@ -16,6 +16,8 @@ NAMES = ("pair_id", "follower", "recording", "follower_class")
 def pack(pairs: Pairs) -> pa.Table:
     """A row per pair."""
     columns: dict[str, Any] = {name: list(getattr(pairs, name)) for name in NAMES}
+    if pairs.begin is not None:
+        columns["begin"] = pairs.begin.numpy()
     offsets = pa.array(pairs.offsets.numpy(), pa.int64())
     for name in STATE_COLUMNS:
         values = pa.array(getattr(pairs, name).numpy())
@@ -32,6 +34,8 @@ def unpack(table: pa.Table, dt: float) -> Pairs:
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
     for name, values in lists.items():
         content[name] = torch.from_numpy(values.flatten().to_numpy().copy())
+    if "begin" in table.column_names:
+        content["begin"] = torch.from_numpy(table["begin"].to_numpy().copy())
     return Pairs(**content, dt=dt, offsets=offsets)
 
 

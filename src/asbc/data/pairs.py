@@ -44,6 +44,8 @@ class Pairs:
     acceleration: Tensor
     true_theta: Tensor | None = None  # (pairs, dim), known for synthetic data only
     true_names: tuple[str, ...] = ()
+    # (pairs,) float64, the recording's time at each first sample (s); None: not known
+    begin: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.pair_id)
@@ -64,6 +66,7 @@ class Pairs:
             if "acceleration" in table
             else forward_difference(table["speed"].to_numpy(np.float64), starts, dt)
         )
+        time = first["time"].to_numpy(np.float64, copy=True) if "time" in table else None
         return cls(
             pair_id=tuple(_join(recording, first["pair_id"])),
             follower=tuple(_join(recording, first["follower_id"])),
@@ -75,6 +78,7 @@ class Pairs:
             speed=_flat(table["speed"]),
             leader_speed=_flat(table["leader_speed"]),
             acceleration=torch.from_numpy(acceleration.astype(np.float32)),
+            begin=torch.from_numpy(time) if time is not None else None,
         )
 
     @classmethod
@@ -139,11 +143,12 @@ class Pairs:
             "follower_class": self.follower_class,
         }
         step = np.arange(lengths.sum()) - np.repeat(self.offsets[:-1].numpy(), lengths)
+        begin = 0.0 if self.begin is None else np.repeat(self.begin.numpy(), lengths)
         columns = {name: np.repeat(np.array(label), lengths) for name, label in labels.items()}
         return pd.DataFrame(
             {
                 **columns,
-                "time": step * self.dt,
+                "time": begin + step * self.dt,
                 **{name: getattr(self, name).numpy() for name in STATE_COLUMNS},
             }
         )
@@ -170,6 +175,7 @@ class Pairs:
             follower_class=tuple(self.follower_class[i] for i in order),
             offsets=offsets,
             true_theta=None if self.true_theta is None else self.true_theta[chosen],
+            begin=None if self.begin is None else self.begin[chosen],
             **{name: getattr(self, name)[rows] for name in STATE_COLUMNS},
         )
 

@@ -88,7 +88,8 @@ class PairsFile(DataSource):
             return ()
         if not self.path:
             raise InputError("data.path=[]: no file; give data.path=FILE or data.path=[A,B]")
-        return tuple(replace(self, path=path) for path in self.path)
+        parts = (replace(self, path=path) for path in self.path)
+        return tuple(part.for_segments(self.shortest) for part in parts)
 
     @property
     def description(self) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -52,7 +52,8 @@ class DataSource(ABC):
     Args:
         dt: time step of everything downstream; recordings at another one
             are thinned, or interpolated up to 0.5 s (`asbc.data.resampling`).
-        context_steps: samples the encoder reads (T_E); no pair may be shorter.
+        context_steps: samples the encoder reads (T_E); no pair may be shorter, unless `shortest`
+            is less.
         min_duration: shortest pair kept, in seconds (T_min).
         split: train, validation and test fractions of the followers.
         split_seed: the split depends on this and on the follower keys only.
@@ -65,6 +66,8 @@ class DataSource(ABC):
     split: Sequence[float] = (0.6, 0.1, 0.3)
     split_seed: int = 0
     cache_dir: str = ".cache/asbc"
+    # Samples a pair needs at least; None: those of a context. A model's to say: `for_segments`.
+    shortest: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         if not self.dt > 0:
@@ -102,17 +105,30 @@ class DataSource(ABC):
         return Loaded(table, count_drops(loaded.drops, changed, short))
 
     def packed(self, table: pd.DataFrame) -> Pairs:
-        """The pairs of a thinned table, each as long as the context or longer."""
+        """The pairs of a thinned table, each as long as a model needs it."""
         pairs = Pairs.from_table(table, self.dt)
         shortest = int(pairs.lengths.argmin())
-        if self.context_steps > int(pairs.lengths[shortest]):
+        samples = int(pairs.lengths[shortest])
+        if self.shortest is not None and samples < self.shortest:
+            raise InputError(
+                f"pair {pairs.pair_id[shortest]} has {samples} samples, but a segment needs "
+                f"{self.shortest} ({self.shortest * self.dt:g} s); raise data.min_duration to "
+                f"{self.shortest * self.dt:g}"
+            )
+        if self.shortest is None and samples < self.context_steps:
             raise InputError(
                 f"data.context_steps={self.context_steps} is longer than pair "
-                f"{pairs.pair_id[shortest]} ({int(pairs.lengths[shortest])} samples); lower "
-                "data.context_steps or raise data.min_duration to "
-                f"{self.context_steps * self.dt:g}"
+                f"{pairs.pair_id[shortest]} ({samples} samples); lower data.context_steps, raise "
+                f"data.min_duration to {self.context_steps * self.dt:g}, or use a model of "
+                "history=segments"
             )
         return pairs
+
+    def for_segments(self, shortest: int | None) -> Self:
+        """The same data for a model that reads segments of `shortest` samples or more."""
+        made = replace(self)
+        object.__setattr__(made, "shortest", shortest)  # frozen
+        return made
 
     def nothing(self, drops: dict[str, int]) -> InputError:
         """The error of a source without any usable pair."""

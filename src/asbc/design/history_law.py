@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.data.history import UNKNOWN, cut
+from asbc.data.history import UNKNOWN, cut, shortest_steps
 from asbc.utils.checks import check_integer, check_number
 
 # Share of single segments that have the full length, as `first` and `latest` contexts have.
@@ -59,7 +59,7 @@ class HistoryLaw:
         return lengths, age
 
     def _driver(self, steps: int, dt: float, rng: np.random.Generator) -> list[tuple[int, float]]:
-        shortest = min(steps, max(2, round(self.shortest / dt)))
+        shortest = min(steps, shortest_steps(self.shortest, dt))
         if rng.random() < self.single or self.max_segments == 1:
             full = rng.random() < FULL
             return [(steps if full else int(rng.integers(shortest, steps + 1)), 0.0)]

@@ -3,13 +3,14 @@
 Also here: drivers from the prior with such a trajectory each, the test cases whose truth is known.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.data.segments import Segments
+from asbc.data.segments import Segments, concatenate_segments
 from asbc.data.windows import LeaderWindows
 from asbc.errors import InputError
 from asbc.simulator.prior import Prior
@@ -212,6 +213,13 @@ class SimulatedDrivers(NamedTuple):
     states: Tensor  # (driver, steps, 3)
 
 
+class SimulatedHistories(NamedTuple):
+    """Drivers from the prior, with the segments each produced."""
+
+    theta: Tensor  # (driver, dim)
+    states: Segments
+
+
 def simulate_drivers(
     simulator: Simulator | ContextSimulator, windows: LeaderWindows, count: int, seed: int
 ) -> SimulatedDrivers:
@@ -235,7 +243,47 @@ def simulate_drivers(
         found += len(theta[-1])
         if found >= count:
             return SimulatedDrivers(torch.cat(theta)[:count], torch.cat(states)[:count])
-    raise InputError(
+    raise _too_many_collide(found, count)
+
+
+def simulate_histories(
+    simulator: ContextSimulator,
+    windows: LeaderWindows,
+    count: int,
+    seed: int,
+    known: Callable[[int, int, float, np.random.Generator], tuple[Tensor, Tensor]],
+) -> SimulatedHistories:
+    """`count` drivers from the prior with several segments, none of which collided.
+
+    Args:
+        simulator: of the training.
+        windows: leaders; each segment is behind a random one.
+        count: drivers.
+        seed: all randomness.
+        known: lengths and ages of the segments of n drivers, called with n, the samples of a
+            segment at most, the time step and a generator; see `asbc.design.history_law`.
+    """
+    theta: list[Tensor] = []
+    states: list[Segments] = []
+    steps = windows.leader_speed.shape[1]
+    for batch in range(MAX_BATCHES):
+        rng = stream(seed, "simulated histories", batch)
+        candidate = simulator.prior.sample(count, rng)
+        lengths, age = known(count, steps, simulator.simulator.dt, rng)
+        chosen = rng.integers(len(windows.gap), size=int((lengths > 0).sum()))
+        behind = windows.take(torch.from_numpy(chosen))
+        segments, usable = drive_segments(simulator, candidate, behind, lengths, age, rng)
+        theta.append(candidate[usable])
+        states.append(segments[usable])
+        if sum(map(len, theta)) >= count:
+            return SimulatedHistories(
+                torch.cat(theta)[:count], concatenate_segments(states)[:count]
+            )
+    raise _too_many_collide(sum(map(len, theta)), count)
+
+
+def _too_many_collide(found: int, count: int) -> InputError:
+    return InputError(
         f"only {found} of {count * MAX_BATCHES} simulated drivers did not collide; "
         "check the data's gaps and speeds, or narrow the prior"
     )

@@ -150,14 +150,20 @@ def loop_settings(config: Mapping[str, Any], acquisition: Acquisition) -> LoopSe
     check_integer("seed", config["seed"], minimum=0)
     check_integer("threads", config["threads"], minimum=1)
     acquisition.check(settings.rounds, settings.pairs_per_round, config["bank"]["synthetic_cap"])
-    _check_context(config["data"])
+    _check_context(config["data"], config["history"]["law"])
     return settings
 
 
-def _check_context(data: Mapping[str, Any]) -> None:
+def _check_context(data: Mapping[str, Any], law: Mapping[str, Any] | None) -> None:
     steps, dt, shortest = data["context_steps"], data["dt"], data["min_duration"]
     check_integer("data.context_steps", steps, minimum=2)
-    if steps * dt > shortest * (1 + 1e-9):
+    if law is not None:
+        if law["shortest"] > shortest * (1 + 1e-9):
+            raise InputError(
+                f"history.shortest={law['shortest']:g} s is longer than the shortest pair kept "
+                f"(data.min_duration={shortest:g} s); lower the one or raise the other"
+            )
+    elif steps * dt > shortest * (1 + 1e-9):
         raise InputError(
             f"data.context_steps={steps} ({steps * dt:g} s) is longer than the shortest segment "
             f"kept (data.min_duration={shortest:g} s); lower the one or raise the other"

@@ -93,6 +93,8 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
     acquisition, settings = build_strategy(config)
     objective: Objective = build(cfg.objective)
     source, (simulator, estimator) = build(cfg.data), build_model(cfg)
+    if estimator.posterior.pool is not None:
+        source = source.for_segments(estimator.posterior.pool.shortest)
     run = Run(cfg.folder)
     loop = build(cfg.loop)(settings=settings, seed=cfg.seed, run=run)
     checkpoint = run.checkpoint(cfg.ckpt_path)
