@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from asbc.data.pairs import Pairs
     from asbc.data.source import DataSource
     from asbc.data.windows import LeaderWindows
+    from asbc.design.history_law import HistoryLaw
     from asbc.evaluation.results import Evaluation
     from asbc.posterior import Posterior, PosteriorSamples
     from asbc.posterior.novelty import Novelty
@@ -256,6 +257,12 @@ class Run:
     def training(self) -> ContextSimulator:
         """What its training trajectories were simulated by."""
         return build(self.config["robust"])
+
+    @cached_property
+    def history(self) -> HistoryLaw | None:
+        """How much was known of its simulated drivers; None: one trajectory of each."""
+        law = self.config.get("history", {}).get("law")  # runs from before have no such section
+        return None if law is None else build(law)
 
     @property
     def simulator(self) -> Simulator:

@@ -97,7 +97,7 @@ def test_a_driver_is_refined_the_same_in_any_company(
 def test_unrefined_draws_are_those_of_the_evaluation(
     gaussian_model: Model, simulate_pairs: Simulate
 ) -> None:
-    from asbc.evaluation.predict import sample_pairs
+    from asbc.evaluation.window_draws import sample_pairs
 
     _, pairs = simulate_pairs(gaussian_model.simulator, 40)
     ours = NoRefinement()(gaussian_model, pairs, 50, 7, Stopwatch()).theta

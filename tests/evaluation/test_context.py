@@ -11,15 +11,15 @@ from torch import Tensor
 from asbc.data.history import context_start, context_states
 from asbc.data.windows import EvaluationWindows, evaluation_windows, leader_windows
 from asbc.errors import InputError
-from asbc.evaluation import predict
+from asbc.evaluation import window_draws
 from asbc.evaluation.evaluate import (
     evaluate_draws,
     evaluate_posterior,
     protocol_windows,
     require_first_context,
 )
-from asbc.evaluation.predict import LatestDraws, sample_pairs
 from asbc.evaluation.protocol import EvaluationSettings, score_windows
+from asbc.evaluation.window_draws import LatestDraws, sample_pairs
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator import Prior
 from asbc.simulator.robust import ContextSimulator
@@ -114,7 +114,7 @@ def test_each_context_is_encoded_once_whatever_the_chunk(setting) -> None:
         posterior, draws, _ = latest(setting)
         tables.append(score_windows(simulator, draws, pairs, windows, chunk=chunk).table)
         assert sum(len(states) for states in posterior.seen) == contexts
-        assert max(len(states) for states in posterior.seen) <= predict.CHUNK
+        assert max(len(states) for states in posterior.seen) <= window_draws.CHUNK
     for table in tables[1:]:
         pd.testing.assert_frame_equal(table, tables[0])
 

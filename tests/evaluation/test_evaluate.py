@@ -14,11 +14,12 @@ from asbc.data.windows import EvaluationWindows, evaluation_windows, leader_wind
 from asbc.errors import InputError
 from asbc.evaluation.cases import Cases
 from asbc.evaluation.evaluate import evaluate_draws, evaluate_posterior, protocol_windows
-from asbc.evaluation.predict import predict_windows, sample_pairs
+from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import EvaluationSettings
 from asbc.evaluation.results import data_fingerprint, write_evaluation
 from asbc.evaluation.sbc import check_posterior
 from asbc.evaluation.scores import SCORES, Score
+from asbc.evaluation.window_draws import sample_pairs
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.reporting.figures.case_study import case_study
 from asbc.simulator import Prior

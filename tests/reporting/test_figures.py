@@ -1,10 +1,13 @@
 """Figures show the numbers they are given, in colours everybody can tell apart."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
+from asbc.evaluation.narrowing import Narrowing
 from asbc.reporting.figures.case_study import case_study
 from asbc.reporting.figures.comparison import ablation_bars, context_sweep
 from asbc.reporting.figures.convergence import Rounds, convergence, read_rounds
@@ -16,8 +19,10 @@ from asbc.reporting.figures.posterior_checks import (
     recovery_scatter,
 )
 from asbc.reporting.figures.predictions import driving_measures, predictive_calibration
+from asbc.reporting.figures.seconds_known import attention_by_age, narrowing_curves
 from asbc.reporting.figures.style import COLOURS, save_figure
 from asbc.reporting.figures.window_errors import error_distributions
+from asbc.reporting.run_report import draw_narrowing
 
 # Machado, Oliveira and Fernandes (2009), complete deficiency, on linear RGB.
 DEFICIENCIES = {
@@ -144,3 +149,24 @@ def test_files_are_png_and_pdf_with_ink(evaluation, tmp_path) -> None:
         pixels = imread(save_figure(figure, tmp_path, name))
         assert 0.005 < (pixels[..., :3].min(axis=-1) < 0.9).mean() < 0.6, name
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_narrowing_and_attention_are_drawn_as_they_are(evaluation, tmp_path) -> None:
+    seconds = np.array([3.0, 15.0, 60.0])
+    spread = np.stack([np.linspace([0.9, 0.5], [0.3, 0.4], 3) * k for k in (0.8, 1.0, 1.1)])
+    attention = np.array([2.0, 1.0, np.nan])
+    found = Narrowing(
+        *(("T", "sigma"), seconds, np.array([9, 8, 5]), spread),
+        *(np.array([0.0, 1.0, 5.0, 10.0]), attention, 0.4),
+    )
+    figure = narrowing_curves(found)
+    assert [ax.get_title() for ax in figure.axes[:2]] == ["$T$", r"$\sigma$"]
+    for i, ax in enumerate(figure.axes[:2]):
+        assert np.array_equal(ax.lines[0].get_ydata(), spread[1, :, i])
+    panel = attention_by_age(found).axes[0]
+    assert np.array_equal(panel.patches[0].get_data().values, [2.0, 1.0, 0.0])
+    assert panel.lines[0].get_ydata()[0] == 0.4 and panel.get_xlim() == (0, 5)
+    pictures = draw_narrowing(replace(evaluation, narrowing=found), tmp_path)
+    assert [picture.path.name for picture in pictures] == ["narrowing.png", "attention.png"]
+    assert "9 with 3 s, 8 with 15 s, 5 with 60 s" in pictures[0].caption
+    assert draw_narrowing(evaluation, tmp_path) == []

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import asbc
-from asbc.evaluation.predict import sample_contexts
 from asbc.evaluation.sbc import check_posterior
+from asbc.evaluation.window_draws import sample_contexts
 from asbc.run import Run
 from asbc.simulator.robust import SimulatedDrivers, simulate_drivers
 

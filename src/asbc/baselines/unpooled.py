@@ -17,8 +17,8 @@ from asbc.data.segments import Segments
 from asbc.data.source import pairs_of_split
 from asbc.errors import InputError
 from asbc.evaluation.agreement import agreement, summarise_agreement
-from asbc.evaluation.predict import sample_contexts
 from asbc.evaluation.results import read_metrics
+from asbc.evaluation.window_draws import sample_contexts
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.exact.statistics import Transitions, segment_transitions, transitions
 from asbc.run import Run

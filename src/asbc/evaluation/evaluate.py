@@ -7,7 +7,7 @@ baseline comes in. Each gives an `Evaluation`; the content of its metrics is put
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from asbc.data.history import FIRST
+from asbc.data.history import ALL, FIRST
 from asbc.data.pairs import Pairs
 from asbc.data.pairs_file import as_source
 from asbc.data.source import DataSource, pairs_of_split
 from asbc.data.summary import DataSummary
 from asbc.data.windows import EvaluationWindows, LeaderWindows, evaluation_windows, leader_windows
+from asbc.design.history_law import HistoryLaw
 from asbc.errors import InputError
 from asbc.evaluation.cases import study_cases
-from asbc.evaluation.predict import LatestDraws, Predictor, sample_pairs
+from asbc.evaluation.narrowing import Narrowing, narrowing
+from asbc.evaluation.predict import Draws, Predictor
 from asbc.evaluation.protocol import EvaluationSettings, WindowScores, score_windows
 from asbc.evaluation.results import (
     PROTOCOLS,
@@ -41,10 +43,19 @@ from asbc.evaluation.sbc import (
     prior_variance,
     recovery,
 )
+from asbc.evaluation.window_draws import (
+    first_contexts,
+    no_history,
+    pool_of,
+    readable,
+    sample_pairs,
+    window_draws,
+)
 from asbc.posterior.novelty import Novelty
+from asbc.posterior.posterior import Posterior
 from asbc.run import PREDICTIVE, Run
 from asbc.simulator import Simulator
-from asbc.simulator.robust import ContextSimulator, simulate_drivers
+from asbc.simulator.robust import ContextSimulator, simulate_drivers, simulate_histories
 from asbc.types import Density
 
 # Samples between leader windows that simulated drivers follow, as in the leader bank.
@@ -58,7 +69,9 @@ def evaluate_run(
     own = run.config["data"]
     if data is None:
         return evaluate_source(run, run.source(), EvaluationSettings(**settings), own)[0]
-    source = as_source(data, dt=own["dt"], context_steps=own["context_steps"])
+    pool = run.posterior.pool
+    shortest = None if pool is None else pool.shortest * own["dt"]
+    source = as_source(data, own["dt"], own["context_steps"], shortest)
     # Data that come without a config section are the run's own if they go by the same name.
     known = source.description == run.source().description
     section = own if known else {"context_steps": source.context_steps}
@@ -77,7 +90,9 @@ def evaluate_source(
         settings: protocol and sizes.
         section: the data's config section.
     """
-    pairs, summary = pairs_of_split(source, settings.split)
+    if settings.context == ALL and run.posterior.pool is None:
+        raise no_history()
+    pairs, summary = pairs_of_split(readable(source, run.posterior), settings.split)
     info = run_info(run, source, section)
     notes = notes_on_data(info, run.config["data"], section, settings.split)
     leaders = run.leaders(source.context_steps)
@@ -97,7 +112,8 @@ def evaluate_source(
                 "coverage of the validation drivers' 95% intervals."
             )
     evaluation = evaluate_posterior(
-        *(run.posterior, run.training, pairs, source.context_steps, leaders, settings, predictive)
+        *(run.posterior, run.training, pairs, source.context_steps, leaders, settings, predictive),
+        run.history,
     )
     weights = sum(value.numel() for value in run.posterior.parameters())
     return evaluation.of(info, notes, weights=weights), summary
@@ -168,15 +184,21 @@ class Amortized:
         checks: on simulated drivers; None where the posterior is not the simulator's.
         novelty: the simulated drivers as yardstick.
         distance: of each pair's context from them, (pair,).
+        narrowing: what seconds are worth, of a posterior that reads all that is known.
     """
 
     leak_rate: float | None = None
     checks: PosteriorChecks | None = None
     novelty: Novelty | None = None
     distance: Tensor | None = None
+    narrowing: Narrowing | None = None
 
     def sections(self, pairs: Pairs) -> dict[str, Any]:
-        """The sections of `metrics.json` on simulated drivers; {} without any."""
+        """The sections of `metrics.json`; {} without any."""
+        found = {} if self.narrowing is None else {"narrowing": self.narrowing.to_dict()}
+        return found | self._of_simulated_drivers(pairs)
+
+    def _of_simulated_drivers(self, pairs: Pairs) -> dict[str, Any]:
         if self.novelty is None or self.distance is None:
             return {}
         far = self.distance > self.novelty.threshold
@@ -199,6 +221,7 @@ def evaluate_posterior(
     training_windows: LeaderWindows,
     settings: EvaluationSettings,
     predictive: bool = False,
+    law: HistoryLaw | None = None,
 ) -> Evaluation:
     """Evaluate an amortized posterior: predictions, and the posterior itself.
 
@@ -206,20 +229,26 @@ def evaluate_posterior(
         posterior: the trained estimator.
         training: what it was trained on, and the simulator that predicts.
         pairs: observed pairs, the posterior of each conditioned on its first `context_steps`;
-            with `settings.context=latest` each window's on the latest before it, while the
-            section `posterior`, novelty and the cases stay about the first.
+            with another `settings.context` each window's on what it says, while the section
+            `posterior`, novelty and the cases stay about the first.
         context_steps: samples of context.
         training_windows: leaders to simulate drivers behind for the posterior's own checks.
         settings: protocol and sizes.
         predictive: whether it was trained to predict recorded drivers, so that checks of its
             parameters on simulated ones have no meaning.
+        law: how much is known of a simulated driver, for a posterior of several segments.
     """
+    if settings.context == ALL and pool_of(posterior) is None:
+        raise no_history()
     windows, _ = protocol_windows(pairs, context_steps, settings)  # refuses unusable data first
     draws = sample_pairs(posterior, pairs, context_steps, settings.samples, settings.seed)
     known = Amortized(float(draws.leak_rate.mean()))
     if settings.simulated_drivers:
-        drivers = simulate_drivers(
-            training, training_windows, settings.simulated_drivers, settings.seed
+        count, seed = settings.simulated_drivers, settings.seed
+        drivers = (
+            simulate_drivers(training, training_windows, count, seed)
+            if law is None
+            else simulate_histories(training, training_windows, count, seed, law.draw)
         )
         prior = training.simulator.prior
         novelty = Novelty.fit(posterior.encode(drivers.states))
@@ -231,17 +260,23 @@ def evaluate_posterior(
                 posterior, prior, drivers, settings.posterior_draws, settings.seed
             ),
             novelty,
-            novelty.distance(posterior.encode(pairs.contexts(context_steps))),
+            novelty.distance(posterior.encode(first_contexts(posterior, pairs, context_steps))),
         )
-    theta: Tensor | LatestDraws = draws.theta
-    if settings.context != FIRST:
-        theta = LatestDraws(posterior, pairs, windows, context_steps, draws.theta, settings.seed)
+    if isinstance(posterior, Posterior) and posterior.pool is not None:
+        found = narrowing(
+            *(posterior, training.simulator.prior, pairs, context_steps),
+            *(settings.posterior_draws, settings.seed),
+        )
+        known = replace(known, narrowing=found)
+    theta = window_draws(
+        *(settings.context, posterior, pairs, windows, context_steps, draws.theta, settings.seed)
+    )
     return evaluate_draws(training.simulator, theta, pairs, context_steps, settings, known)
 
 
 def evaluate_draws(
     simulator: Simulator,
-    theta: Tensor | LatestDraws | Predictor,
+    theta: Draws,
     pairs: Pairs,
     context_steps: int,
     settings: EvaluationSettings,
@@ -261,7 +296,7 @@ def evaluate_draws(
     known = known or Amortized()
     if isinstance(theta, Tensor):
         require_first_context(settings)
-    of_pairs = theta.of_pairs if isinstance(theta, LatestDraws) else theta
+    of_pairs = theta if isinstance(theta, Tensor | Predictor) else theta.of_pairs
     windows, member = protocol_windows(pairs, context_steps, settings)
     scored = score_windows(
         simulator,
@@ -286,6 +321,7 @@ def evaluate_draws(
         novelty=known.novelty,
         distance=None if known.distance is None else known.distance.numpy(),
         scores=settings.scores,
+        narrowing=known.narrowing,
     )
 
 

@@ -1,7 +1,6 @@
 """Scores on real validation pairs after every round, for the convergence figure."""
 
 from collections.abc import Callable
-from functools import cached_property
 
 import pytorch_lightning as pl
 
@@ -9,9 +8,9 @@ from asbc.data.pairs import Pairs
 from asbc.data.source import DataSource
 from asbc.data.windows import evaluation_windows
 from asbc.errors import InputError
-from asbc.evaluation.predict import sample_pairs
 from asbc.evaluation.protocol import EvaluationSettings, score_windows
 from asbc.evaluation.scores import HEADLINE, SCORES
+from asbc.evaluation.window_draws import readable, sample_pairs
 from asbc.posterior.estimator import PosteriorEstimator
 from asbc.simulator import Simulator
 from asbc.training.loop import Row
@@ -82,14 +81,11 @@ class ValidationMonitor(pl.Callback):
         self.score = score
         self.simulator = simulator
         self.data = data
-
-    @cached_property
-    def validation(self) -> Pairs:
-        """The validation split, read at the first round's end."""
-        return self.data.splits().validation
+        self._validation: Pairs | None = None
 
     def on_round_end(self, estimator: PosteriorEstimator, round: int) -> Row:
         """The columns of one round."""
-        return self.score(
-            estimator.posterior, self.simulator, self.validation, self.data.context_steps
-        )
+        posterior = estimator.posterior
+        if self._validation is None:  # read at the first round's end
+            self._validation = readable(self.data, posterior).splits().validation
+        return self.score(posterior, self.simulator, self._validation, self.data.context_steps)

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from asbc.data.history import FIRST, context_start, context_states
+from asbc.data.history import ALL, FIRST, context_start, histories, single_segments
 from asbc.data.pairs import Pairs
+from asbc.data.segments import Segments
 from asbc.data.windows import EvaluationWindows
 from asbc.errors import InputError
 from asbc.simulator import Rollout, Simulator
@@ -28,6 +29,8 @@ EXACT, RECORDED = "exact", "recorded"
 OBSERVATIONS = (EXACT, RECORDED)
 # Share of the error's variance that a window's steps have in common.
 COMMON = 0.5
+# Under `all` the error is that of so many segments, of at least so many samples.
+SEGMENTS, SHORTEST = 8, 15
 
 
 def check_observation(name: str, section: str) -> None:
@@ -44,7 +47,7 @@ class RecordedGaps:
 
     Args:
         context_steps: samples of context.
-        context: `first` or `latest`, see `asbc.data.history`.
+        context: `first`, `latest` or `all`, see `asbc.data.history`.
     """
 
     context_steps: int
@@ -77,9 +80,16 @@ class RecordedGaps:
 
     def spread(self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows) -> Tensor:
         """Standard deviation of the error 1 .. horizon steps ahead, (window, horizon), float64."""
-        start = context_start(self.context, windows.start, self.context_steps)
-        states = context_states(pairs, windows.pair, start, self.context_steps)
-        return error_spread(states, kinematics_of(simulator), pairs.dt, windows.horizon)
+        known = self._known(pairs, windows)
+        return error_spread(known, kinematics_of(simulator), pairs.dt, windows.horizon)
+
+    def _known(self, pairs: Pairs, windows: EvaluationWindows) -> Segments:
+        """What the error is estimated from."""
+        steps = self.context_steps
+        if self.context == ALL:
+            return histories(pairs, windows.pair, windows.start, steps, SHORTEST, SEGMENTS)
+        start = context_start(self.context, windows.start, steps)
+        return single_segments(pairs, windows.pair, start, steps)
 
 
 def observation_model(name: str, context_steps: int, context: str = FIRST) -> RecordedGaps | None:
@@ -92,14 +102,17 @@ def observation_model(name: str, context_steps: int, context: str = FIRST) -> Re
     return None if name == EXACT else RecordedGaps(context_steps, context)
 
 
-def error_spread(states: Tensor, kinematics: Kinematics, dt: float, horizon: int) -> Tensor:
+def error_spread(
+    states: Tensor | Segments, kinematics: Kinematics, dt: float, horizon: int
+) -> Tensor:
     """Root mean square of d_k for k = 1 .. horizon in each context, (context, horizon), float64.
 
     The mean is over all samples of the context that have one k steps later. Where these are less
-    than a third, the value of the longest k before is kept: few of them say little.
+    than a third of a segment, it says nothing; beyond what any segment says, the value of the
+    longest k before is kept.
 
     Args:
-        states: gap, speed and approach rate, (context, steps, 3).
+        states: gap, speed and approach rate, (context, steps, 3), or segments.
         kinematics: how speeds change the gap, as in the simulator that predicts.
         dt: time step (s).
         horizon: steps ahead.
@@ -110,16 +123,31 @@ def error_spread(states: Tensor, kinematics: Kinematics, dt: float, horizon: int
         >>> error_spread(still, LeaderAccelerationKinematics(), 0.2, 4).round(decimals=4)
         tensor([[0.1000, 0.0000, 0.1000, 0.0000]], dtype=torch.float64)
     """
-    gap, speed, approach = states.double().unbind(-1)
+    segments = states if isinstance(states, Segments) else Segments.of(states)
+    rows, lengths = segments.rows()
+    error = _unexplained(rows.double(), kinematics, dt)  # (row, steps)
+    driver = torch.nonzero(segments.present)[:, 0]
+    longest = (2 * lengths).div(3, rounding_mode="floor").clamp(min=1)
+    steps = torch.arange(error.shape[1])
+    total = torch.zeros(len(segments), horizon, dtype=torch.float64)
+    count = torch.zeros_like(total)
+    for k in range(1, min(horizon, int(longest.max())) + 1):
+        known = (steps[k:] < lengths[:, None]) & (k <= longest)[:, None]
+        squares = (error[:, k:] - error[:, :-k]).square().masked_fill(~known, 0.0)
+        total[:, k - 1].index_add_(0, driver, squares.sum(1))
+        count[:, k - 1].index_add_(0, driver, known.sum(1).double())
+    reach = (count > 0).sum(1, keepdim=True).clamp(min=1) - 1
+    last = torch.minimum(torch.arange(horizon).expand(len(total), -1), reach)
+    return (total / count.clamp(min=1)).gather(1, last).sqrt()
+
+
+def _unexplained(states: Tensor, kinematics: Kinematics, dt: float) -> Tensor:
+    """Changes of the gap since the first sample that speeds do not explain, (row, steps)."""
+    gap, speed, approach = states.unbind(-1)
     leader = kinematics.leader_distance((speed - approach).T, dt).T  # rules take time first
     follower = kinematics.follower_distance(speed[:, :-1], speed[:, 1:], dt)
-    unexplained = gap.diff(dim=1) - (leader - follower)
-    error = torch.nn.functional.pad(unexplained.cumsum(dim=1), (1, 0))  # (context, steps)
-    longest = max(2 * error.shape[1] // 3, 1)
-    lags = range(1, min(horizon, longest) + 1)
-    known = torch.stack([(error[:, k:] - error[:, :-k]).square().mean(1) for k in lags], dim=1)
-    rest = known[:, -1:].expand(-1, horizon - known.shape[1])
-    return torch.cat([known, rest], dim=1).sqrt()
+    change = gap.diff(dim=1) - (leader - follower)
+    return torch.nn.functional.pad(change.cumsum(dim=1), (1, 0))
 
 
 def kinematics_of(simulator: Simulator) -> Kinematics:

@@ -1,4 +1,4 @@
-"""Posterior draws of observed and simulated drivers, and their predictive rollouts.
+"""Predictive rollouts of observed drivers.
 
 A window starts at sample t0 of its pair: the simulator is reset to the gap and speed observed
 there and follows the recorded leader. Of the follower it sees samples up to t0 only. Parameter
@@ -10,53 +10,14 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from asbc.data.history import LATEST, context_start, context_states
 from asbc.data.pairs import Pairs
-from asbc.data.segments import Segments
 from asbc.data.windows import EvaluationWindows, gather
 from asbc.errors import InputError
 from asbc.evaluation.observation import RecordedGaps
-from asbc.posterior.posterior import PosteriorSamples
+from asbc.evaluation.window_draws import WindowDraws
 from asbc.simulator import Prefix, Rollout, Simulator
-from asbc.types import Density
 from asbc.utils.checks import require_finite, require_shape
-from asbc.utils.progress import progress
 from asbc.utils.random import RowStreams, stream
-
-# Trajectories sampled at once: bounds the memory, changes no draw.
-CHUNK = 32
-
-
-def sample_pairs(
-    posterior: Density, pairs: Pairs, context_steps: int, n: int, seed: int
-) -> PosteriorSamples:
-    """n draws for each pair from its first `context_steps` samples.
-
-    A pair's draws depend on the seed, its id and its context only.
-    """
-    names = [f"pair {name}" for name in pairs.pair_id]
-    return sample_contexts(posterior, pairs.contexts(context_steps), names, n, seed)
-
-
-def sample_contexts(
-    posterior: Density, states: Tensor | Segments, names: list[str], n: int, seed: int
-) -> PosteriorSamples:
-    """n draws for each trajectory (B, T, 3) or set of segments, keyed by its name."""
-    parts = []
-    places = torch.arange(len(names)).split(CHUNK)
-    for place in progress(places, "posterior", total=len(places)):
-        rng = RowStreams([stream(seed, "posterior", names[i]) for i in place.tolist()])
-        parts.append(posterior.sample(states[place], n, rng))
-    return PosteriorSamples(*(torch.cat(field) for field in zip(*parts, strict=True)))
-
-
-class WindowDraws(Protocol):
-    """Parameter draws that each window has of its own; `LatestDraws` provides them."""
-
-    @property
-    def of_pairs(self) -> Tensor: ...  # (pair, draw, dim), from each pair's first context
-
-    def of(self, windows: EvaluationWindows) -> Tensor: ...  # (window, draw, dim)
 
 
 @runtime_checkable
@@ -68,72 +29,6 @@ class Predictor(Protocol):
 
 # What windows are predicted with: a pair's parameters, a window's own, or none.
 Draws = Tensor | WindowDraws | Predictor
-
-
-class LatestDraws:
-    """Draws of each window from the latest samples before it, made when they are asked for.
-
-    A context's draws depend on the seed, its pair's id and its start only, and it is encoded once
-    if windows are asked for in order. Windows whose context is the pair's first have the draws of
-    `sample_pairs`, the same numbers.
-
-    Args:
-        posterior: the density they are drawn from.
-        pairs: observed pairs.
-        windows: all windows that will be asked for.
-        context_steps: samples of context.
-        of_pairs: (pair, draw, dim) draws from the first contexts.
-        seed: as for `sample_pairs`.
-    """
-
-    def __init__(
-        self,
-        posterior: Density,
-        pairs: Pairs,
-        windows: EvaluationWindows,
-        context_steps: int,
-        of_pairs: Tensor,
-        seed: int,
-    ) -> None:
-        self.posterior, self.pairs, self.of_pairs = posterior, pairs, of_pairs
-        self.context_steps, self.seed = context_steps, seed
-        self._longest = int(pairs.lengths.max())
-        own = self._codes(windows)
-        self._contexts = own[own % self._longest > 0].unique()
-        self._blocks: dict[int, Tensor] = {}
-
-    def of(self, windows: EvaluationWindows) -> Tensor:
-        """(window, draw, dim)."""
-        theta = self.of_pairs[windows.pair]
-        codes = self._codes(windows)
-        later = torch.nonzero(codes % self._longest > 0).flatten()
-        place = torch.searchsorted(self._contexts, codes[later])
-        # Whole blocks of the list of contexts, whatever windows are asked for: networks round
-        # differently in batches of another size. The next windows begin in the last block.
-        numbers = place.div(CHUNK, rounding_mode="floor")
-        for number in numbers.unique().tolist():
-            block = self._blocks[number] if number in self._blocks else self._sample(number)
-            inside = numbers == number
-            theta[later[inside]] = block[place[inside] - number * CHUNK]
-            self._blocks = {number: block}
-        return theta
-
-    def _codes(self, windows: EvaluationWindows) -> Tensor:
-        """One integer for the pair and first sample of each window's context."""
-        first = context_start(LATEST, windows.start, self.context_steps)
-        return windows.pair * self._longest + first
-
-    def _sample(self, number: int) -> Tensor:
-        codes = self._contexts[number * CHUNK : (number + 1) * CHUNK]
-        pair, start = codes.div(self._longest, rounding_mode="floor"), codes % self._longest
-        states = context_states(self.pairs, pair, start, self.context_steps)
-        places = zip(pair.tolist(), start.tolist(), strict=True)
-        rng = RowStreams(
-            [stream(self.seed, "posterior", f"pair {self.pairs.pair_id[p]}", t) for p, t in places]
-        )
-        theta = self.posterior.sample(states, self.of_pairs.shape[1], rng).theta
-        require_finite("theta", theta)
-        return theta
 
 
 def predict_windows(

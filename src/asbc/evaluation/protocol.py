@@ -52,9 +52,9 @@ class EvaluationSettings:
         residual_prefix_steps: observed residuals before a window start that a correlated residual
             continues from; 0 starts it afresh.
         residual_prefix_noise: variance of their observation error relative to sigma^2.
-        context: what an amortized posterior reads of a pair: its `first` T_E samples (the
-            paper's), or the `latest` T_E before each window's start. A window with less than
-            T_E samples before it uses the first T_E also then.
+        context: what an amortized posterior reads: the `first` T_E samples of a pair (the
+            paper's), the `latest` T_E before each window's start, or `all` of the driver before
+            it (`asbc.data.history`), for models trained with history=segments.
         observation: `exact` predicts the gap, `recorded` the gap with the recording's own error
             (`asbc.evaluation.observation`).
         bootstrap: resampled sets of pairs behind each interval.

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from asbc.data.history import FIRST
+from asbc.data.history import ALL, FIRST
 from asbc.data.pairs import Pairs
 from asbc.evaluation.cases import Cases
 from asbc.evaluation.driving import compare
+from asbc.evaluation.narrowing import Narrowing
 from asbc.evaluation.observation import EXACT
 from asbc.evaluation.protocol import WindowScores
 from asbc.evaluation.sbc import PosteriorChecks
@@ -86,6 +87,7 @@ class Evaluation:
         novelty: the simulated contexts' yardstick, likewise.
         distance: novelty of each pair's context, (pair,).
         scores: what `windows` holds of each variable.
+        narrowing: what seconds are worth, of a posterior that reads all that is known.
     """
 
     metrics: dict[str, Any]
@@ -96,6 +98,7 @@ class Evaluation:
     novelty: Novelty | None = None
     distance: np.ndarray | None = None
     scores: tuple[Score, ...] = SCORES
+    narrowing: Narrowing | None = None
 
     def of(
         self,
@@ -256,7 +259,9 @@ def choices(metrics: Mapping[str, Any]) -> tuple[str, ...]:
     context = metrics["settings"].get("context", FIRST)
     observation = metrics["settings"].get("observation", EXACT)
     told = []
-    if context != FIRST:
+    if context == ALL:
+        told.append("all that is known")
+    elif context != FIRST:
         data = metrics["data"]
         told.append(f"{context} {data['context_steps'] * data['dt']:g} s")
     if observation != EXACT:

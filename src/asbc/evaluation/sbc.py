@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from asbc.evaluation.predict import sample_contexts
+from asbc.data.segments import Segments
+from asbc.evaluation.window_draws import sample_contexts
 from asbc.simulator import Prior
-from asbc.simulator.robust import SimulatedDrivers
+from asbc.simulator.robust import SimulatedDrivers, SimulatedHistories
 from asbc.types import Density
 from asbc.utils.random import stream, uniform
 
@@ -232,7 +233,7 @@ class PosteriorChecks:
 def check_posterior(
     posterior: Density,
     prior: Prior,
-    drivers: SimulatedDrivers,
+    drivers: SimulatedDrivers | SimulatedHistories,
     draws: int,
     seed: int,
 ) -> PosteriorChecks:
@@ -264,7 +265,7 @@ def prior_variance(prior: Prior) -> Tensor:
 
 
 def _log_probs(
-    posterior: Density, truth: Tensor, theta: Tensor, states: Tensor
+    posterior: Density, truth: Tensor, theta: Tensor, states: Tensor | Segments
 ) -> tuple[Tensor, Tensor]:
     """log q of each truth (driver,) and of its draws (driver, draw)."""
     together = torch.cat([truth.unsqueeze(1), theta], dim=1)

@@ -25,7 +25,7 @@ from torch import Tensor
 from asbc.data.pairs import Pairs
 from asbc.data.windows import LeaderWindows, leader_windows
 from asbc.evaluation.agreement import agreement
-from asbc.evaluation.predict import sample_contexts
+from asbc.evaluation.window_draws import sample_contexts
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.exact.statistics import transitions
 from asbc.run import Run

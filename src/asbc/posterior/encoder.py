@@ -209,6 +209,20 @@ class LocalGlobalEncoder(nn.Module):
                 steps = Steps(tokens, None, valid)
         return cls
 
+    def attention(self, states: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """How much of [CLS]'s attention each step has, mean over layers and heads, (B, T)."""
+        found: list[Tensor] = []
+        handles = [
+            layer.register_forward_pre_hook(lambda module, x: found.append(module.weights(*x)))
+            for layer in self.global_attention
+        ]
+        try:
+            self(states, lengths)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return torch.stack(found).mean(dim=(0, 2))
+
     @staticmethod
     def _valid(states: Tensor, lengths: Tensor) -> Tensor:
         batch, steps = states.shape[:2]

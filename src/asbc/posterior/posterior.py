@@ -183,6 +183,29 @@ class Posterior(nn.Module):
             )
 
     @torch.no_grad()
+    def attention_to_samples(self, segments: Segments) -> Tensor:
+        """How much of the attention each sample has, over all of a driver's segments, (B, J, T).
+
+        The pool's to a segment, times the encoder's inside it; even inside it where the encoder
+        has no `attention`.
+        """
+        share = torch.zeros(segments.states.shape[:3])
+        read = getattr(self.encoder, "attention", None)
+        with evaluating(self):
+            for place in torch.nonzero(segments.present).split(ENCODE_CHUNK):
+                states = segments.states[place[:, 0], place[:, 1]]
+                lengths = segments.lengths[place[:, 0], place[:, 1]]
+                inside = torch.arange(states.shape[1]) < lengths[:, None]
+                each = inside.to(share.dtype)
+                if read is not None:
+                    inputs, steps = self.features(states, lengths)
+                    found = read((inputs - self.input_mean) / self.input_std, steps)
+                    # The last state of a segment may not be an input of its own.
+                    each = nn.functional.pad(found, (0, states.shape[1] - found.shape[1])) * inside
+                share[place[:, 0], place[:, 1]] = each / each.sum(1, keepdim=True)
+        return share * self.attention(segments)[..., None]
+
+    @torch.no_grad()
     def draw(self, noise: Tensor, states: Tensor | Segments) -> Tensor:
         """As `training_sample`, without dropout and without gradients."""
         theta = self._from_noise(noise, self.encode(states))

@@ -26,6 +26,7 @@ from asbc.reporting.figures.posterior_checks import (
     recovery_scatter,
 )
 from asbc.reporting.figures.predictions import driving_measures, predictive_calibration
+from asbc.reporting.figures.seconds_known import attention_by_age, narrowing_curves
 from asbc.reporting.figures.style import save_figure
 from asbc.reporting.figures.window_errors import error_distributions
 from asbc.reporting.html import Page, Picture, Section, write_page
@@ -120,6 +121,33 @@ def draw_posterior(evaluation: Evaluation, folder: Path) -> list[Picture]:
     )
 
 
+def draw_narrowing(evaluation: Evaluation, folder: Path) -> list[Picture]:
+    """What seconds are worth, of a posterior that reads everything known about a driver."""
+    found = evaluation.narrowing
+    if found is None:
+        return []
+    reached = ", ".join(
+        f"{count} with {seconds:g} s"
+        for seconds, count in zip(found.seconds, found.drivers, strict=True)
+    )
+    return _save(
+        folder,
+        (
+            "narrowing",
+            narrowing_curves(found),
+            "How the posterior narrows as seconds arrive: its standard deviation over the "
+            "prior's, median and quartiles over the drivers who have so many; on the line "
+            f"nothing is learned. Drivers: {reached}.",
+        ),
+        (
+            "attention",
+            attention_by_age(found),
+            "Which seconds the posterior attends to, given all of each driver: attention to a "
+            "second by its age, mean over drivers; on the line all seconds count alike.",
+        ),
+    )
+
+
 def draw_cases(evaluation: Evaluation, label: str, folder: Path) -> list[Picture]:
     """The best, median and worst pair by Energy Score, and the pairs asked for."""
     cases = evaluation.cases
@@ -175,6 +203,7 @@ def all_pictures(
     """Every figure of a run under the heading it belongs to."""
     yield "Predictions", draw_predictions(evaluation, folder)
     yield "Case studies", draw_cases(evaluation, label, folder)
+    yield "What seconds are worth", draw_narrowing(evaluation, folder)
     yield "The posterior itself", draw_posterior(evaluation, folder)
     yield "Training", draw_rounds(label, rounds, folder)
 

@@ -216,14 +216,25 @@ class GlobalAttention(nn.Module):
         """What [CLS] gathers from all steps (B, d)."""
         batch, dim = cls.shape
         split = (self.heads, dim // self.heads, -1)
+        pooled = PooledAttention.apply(*self._scores(cls, steps))  # (B, h, r)
+        value = steps.through(self.value.weight).view(split)
+        return self.output(torch.einsum("bhr,hkr->bhk", pooled, value).reshape(batch, dim))
+
+    def weights(self, cls: Tensor, steps: Steps) -> Tensor:
+        """How much of each head's attention a step has, (B, h, T)."""
+        query, values, bias = self._scores(cls, steps)
+        return torch.softmax(torch.bmm(query, values.transpose(1, 2)) + bias, -1)
+
+    def _scores(self, cls: Tensor, steps: Steps) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, h, r) to the steps' values, these, and what is added to the products."""
+        batch, dim = cls.shape
+        split = (self.heads, dim // self.heads, -1)
         query = self.query(cls).view(batch, *split[:2]) / math.sqrt(split[1])
         lifted = torch.einsum("bhk,hkr->bhr", query, steps.through(self.key.weight).view(split))
         bias = self.position_bias[None, :, self._buckets(steps.values.shape[1], cls.device)]
         if steps.valid is not None:
             bias = bias.masked_fill(~steps.valid[:, None], MASKED)
-        pooled = PooledAttention.apply(lifted, steps.values, bias)  # (B, h, r)
-        value = steps.through(self.value.weight).view(split)
-        return self.output(torch.einsum("bhr,hkr->bhk", pooled, value).reshape(batch, dim))
+        return lifted, steps.values, bias
 
     def _buckets(self, steps: int, device: torch.device) -> Tensor:
         distance = torch.arange(steps, device=device)

@@ -14,7 +14,7 @@ PANELS_PER_ROW = 4
 def rank_ecdfs(checks: PosteriorChecks) -> Figure:
     """SBC: each parameter's rank ECDF minus the diagonal, with its simultaneous band."""
     with style():
-        figure, axes = _panels(
+        figure, axes = parameter_panels(
             len(checks.names), "rank of the true parameter / number of draws", "ECDF difference"
         )
         for ax, name, test in zip(axes, checks.names, checks.ranks, strict=True):
@@ -73,7 +73,7 @@ def contraction_boxes(checks: PosteriorChecks) -> Figure:
 def recovery_scatter(checks: PosteriorChecks) -> Figure:
     """Posterior mean against the true parameter of simulated drivers."""
     with style():
-        figure, axes = _panels(len(checks.names), "true parameter", "posterior mean")
+        figure, axes = parameter_panels(len(checks.names), "true parameter", "posterior mean")
         for i, (ax, name) in enumerate(zip(axes, checks.names, strict=True)):
             truth, mean = checks.truth[:, i], checks.mean[:, i]
             ax.plot(truth, mean, ".", ms=2.5, alpha=0.5, color=COLOURS[0])
@@ -109,7 +109,7 @@ def novelty_histogram(novelty: Novelty, distance: np.ndarray) -> Figure:
     return figure
 
 
-def _panels(count: int, xlabel: str, ylabel: str) -> tuple[Figure, list[Axes]]:
+def parameter_panels(count: int, xlabel: str, ylabel: str) -> tuple[Figure, list[Axes]]:
     """One panel per parameter, four to a row, with labels for the whole figure."""
     rows = -(-count // PANELS_PER_ROW)
     figure = new_figure(DOUBLE, 1.8 * rows)
