@@ -27,11 +27,14 @@ from asbc.errors import InputError
 from asbc.utils.files import load_tensors, locked, remove_leftovers, save_tensors, write_text
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from torch import Tensor
 
     from asbc.calibration.fit import Fit
+    from asbc.data.history import Places
     from asbc.data.pairs import Pairs
+    from asbc.data.segments import Segments
     from asbc.data.source import DataSource
     from asbc.data.windows import LeaderWindows
     from asbc.design.history_law import HistoryLaw
@@ -56,8 +59,8 @@ FULL_METHOD = "joint"
 # What defines the posterior of a context.
 POSTERIOR_SECTIONS = ("model", "residual", "prior")
 POSTERIOR_DATA = ("dt", "context_steps")
-# Sections that become objects when a run is used.
-BUILT = ("data", "robust", "estimator")
+# Sections that become objects when a run is used, if they are there.
+BUILT = ("data", "robust", "estimator", "history")
 # Drivers behind the yardstick of novelty, and their seed.
 YARDSTICK_DRIVERS, YARDSTICK_SEED = 1000, 0
 
@@ -128,7 +131,7 @@ class Run:
                 f"run={path}: no checkpoints/best.ckpt, so no round was finished; continue the "
                 f"run with asbc train ckpt_path={run.shown}/checkpoints/last.ckpt"
             )
-        require_trusted({name: run.config[name] for name in BUILT}, f"run={path}")
+        require_trusted({name: run.config.get(name) for name in BUILT}, f"run={path}")
         return run
 
     @property
@@ -307,8 +310,13 @@ class Run:
             ) from error
         return estimator.posterior.eval()
 
-    def model(self, context_steps: int | None = None) -> Model:
-        """Posterior and simulator together; `context_steps` None for those of the training."""
+    def model(self, context_steps: int | None = None, context: str | None = "first") -> Model:
+        """Posterior and simulator together.
+
+        Args:
+            context_steps: samples of a segment at most; None for those of the training.
+            context: see `Model`; None: all that is known of a driver, if the run can read it.
+        """
         config = self.config
         return Model(
             self.posterior,
@@ -317,6 +325,7 @@ class Run:
             config["residual"]["name"],
             not self.training.exact,
             self.objective,
+            context or ("first" if self.history is None else "all"),
         )
 
     def leaders(self, steps: int) -> LeaderWindows | None:
@@ -328,11 +337,18 @@ class Run:
             return None
         return windows._replace(leader_speed=windows.leader_speed[:, :steps].contiguous())
 
-    def novelty(self, context_steps: int) -> Novelty | None:
-        """The yardstick for contexts unlike the training's; None for longer contexts than its."""
+    def novelty(self, context_steps: int, context: str = "first") -> Novelty | None:
+        """The yardstick for contexts unlike the training's; None for longer contexts than its.
+
+        Args:
+            context_steps: samples of a segment at most.
+            context: `first`: single segments; `all`: drivers' histories, see `Model`.
+        """
         from asbc.posterior.novelty import Novelty
 
         own = self.config["data"]["context_steps"]
+        if context == "all":
+            return self._measure_histories(context_steps) if context_steps <= own else None
         if context_steps == own and self.novelty_file.is_file():
             return Novelty(**load_tensors(self.novelty_file))
         return self._measure_novelty(context_steps) if context_steps <= own else None
@@ -346,6 +362,18 @@ class Run:
         simulated = simulate_drivers(self.training, windows, YARDSTICK_DRIVERS, YARDSTICK_SEED)
         return Novelty.fit(self.posterior.encode(simulated.states))
 
+    def _measure_histories(self, context_steps: int) -> Novelty:
+        """As `_measure_novelty`, for drivers of whom as much is known as in training."""
+        from asbc.posterior.novelty import Novelty
+        from asbc.simulator.robust import simulate_histories
+
+        windows, law = self.leaders(context_steps), self.history
+        assert windows is not None and law is not None
+        simulated = simulate_histories(
+            self.training, windows, YARDSTICK_DRIVERS, YARDSTICK_SEED, law.draw
+        )
+        return Novelty.fit(self.posterior.encode(simulated.states))
+
     # What to do with it.
 
     def calibrate(self, data: pd.DataFrame | str | Path | Pairs, **settings: Any) -> Fit:
@@ -353,7 +381,7 @@ class Run:
 
         Args:
             data: a pairs table, a file of one, or pairs.
-            settings: samples, seed, refine, on_error, min_duration.
+            settings: samples, seed, refine, on_error, min_duration, context.
         """
         from asbc.calibration.fit import calibrate
 
@@ -386,6 +414,8 @@ class Model:
         robust: whether training allowed for drivers unlike the simulator, so that the simulator's
             likelihood is not what the posterior stands for.
         objective: what the posterior was trained for: simulated, or predictive.
+        context: what it is conditioned on. `first`: a posterior for each pair, from its first
+            `context_steps` samples. `all`: one for each driver, from all of its pairs.
     """
 
     posterior: Posterior
@@ -394,21 +424,80 @@ class Model:
     residual: str
     robust: bool = False
     objective: str = "simulated"
+    context: str = "first"
+
+    def __post_init__(self) -> None:
+        if self.context not in ("first", "all"):
+            raise InputError(f"calibration.context={self.context}; expected first or all")
+        if not self.by_driver:
+            return
+        if self.posterior.pool is None:
+            raise InputError(
+                "calibration.context=all: the run reads one segment of each driver; train with "
+                "history=segments, or use calibration.context=first"
+            )
+        longest, shortest = self.posterior.pool.context_steps, self.posterior.pool.shortest
+        if not shortest <= self.context_steps <= longest:
+            raise InputError(
+                f"data.context_steps={self.context_steps}: the run reads segments of {shortest} "
+                f"to {longest} samples"
+            )
 
     @property
     def predictive(self) -> bool:
         """Whether it was trained to predict recorded drivers: it has no likelihood of its own."""
         return self.objective == PREDICTIVE
 
-    def contexts(self, pairs: Pairs) -> Tensor:
-        """What the posterior of each pair is conditioned on, (pair, step, 3)."""
+    @property
+    def by_driver(self) -> bool:
+        """Whether a posterior is that of a driver with all of its pairs."""
+        return self.context == "all"
+
+    @property
+    def shortest(self) -> int | None:
+        """Samples that a segment must have, where there is a posterior for each driver."""
+        pool = self.posterior.pool
+        return pool.shortest if pool is not None and self.by_driver else None
+
+    @property
+    def id_column(self) -> str:
+        """What tables call whom a posterior belongs to."""
+        return "follower" if self.by_driver else "pair_id"
+
+    def names(self, pairs: Pairs) -> tuple[str, ...]:
+        """Whom the posteriors belong to: pairs, or drivers in the order of their first pairs."""
+        return tuple(dict.fromkeys(pairs.follower)) if self.by_driver else pairs.pair_id
+
+    def select(self, pairs: Pairs, rows: Sequence[int] | np.ndarray | Tensor) -> Pairs:
+        """The pairs of the posteriors at `rows`, in that order."""
+        if not self.by_driver:
+            return pairs.select(rows)
+        own: dict[str, list[int]] = {}
+        for place, name in enumerate(pairs.follower):
+            own.setdefault(name, []).append(place)
+        drivers = list(own.values())
+        return pairs.select([place for row in rows for place in drivers[int(row)]])
+
+    def places(self, pairs: Pairs) -> Places:
+        """Where the segments lie that each driver's posterior is conditioned on."""
+        from asbc.data.history import driver_places
+
+        pool = self.posterior.pool
+        assert pool is not None
+        return driver_places(pairs, self.context_steps, pool.shortest, pool.max_segments)
+
+    def contexts(self, pairs: Pairs) -> Tensor | Segments:
+        """What each posterior is conditioned on: (pair, step, 3), or a driver's segments."""
+        if self.by_driver:
+            return self.places(pairs).segments(pairs, self.context_steps)
         return pairs.contexts(self.context_steps)
 
     def sample(self, pairs: Pairs, n: int, seed: int) -> PosteriorSamples:
-        """n draws for each pair; those of an evaluation with the same seed."""
+        """n draws for each pair or driver; those of an evaluation with the same seed."""
         from asbc.utils.random import RowStreams, stream
 
-        streams = [stream(seed, "posterior", f"pair {name}") for name in pairs.pair_id]
+        kind = "driver" if self.by_driver else "pair"
+        streams = [stream(seed, "posterior", f"{kind} {name}") for name in self.names(pairs)]
         return self.posterior.sample(self.contexts(pairs), n, RowStreams(streams))
 
     def fingerprint(self) -> str:

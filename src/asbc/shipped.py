@@ -88,7 +88,7 @@ class ShippedRun(Run):
                 f"run={name}: made for asbc {run.version}, but this is asbc {version('asbc')}; "
                 "install asbc again"
             )
-        require_trusted({part: run.config[part] for part in BUILT}, f"run={name}")
+        require_trusted({part: run.config.get(part) for part in BUILT}, f"run={name}")
         return run
 
     @property
@@ -166,14 +166,13 @@ class ShippedRun(Run):
         windows = leader_windows(self.source().splits().train, own, self.config["bank"]["stride"])
         return windows._replace(leader_speed=windows.leader_speed[:, :steps].contiguous())
 
-    def novelty(self, context_steps: int) -> Novelty | None:
-        """The yardstick for contexts unlike the training's; None for longer contexts than its."""
+    def novelty(self, context_steps: int, context: str = "first") -> Novelty | None:
+        """The yardstick for contexts unlike the training's; see `Run.novelty`."""
         from asbc.posterior.novelty import Novelty
 
-        own = self.config["data"]["context_steps"]
-        if context_steps == own:
+        if context == "first" and context_steps == self.config["data"]["context_steps"]:
             return Novelty(**self._part(NOVELTY))
-        return self._measure_novelty(context_steps) if context_steps <= own else None
+        return super().novelty(context_steps, context)
 
 
 def pack(run: Run, name: str, card: dict[str, Any], folder: Path) -> ShippedRun:

@@ -1,6 +1,7 @@
 """Small networks trained in seconds, and drivers simulated behind recorded-looking leaders."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 import asbc
 from asbc.arguments import override_text
 from asbc.config import build, compose
-from asbc.data.pairs import Pairs
+from asbc.data.pairs import STATE_COLUMNS, Pairs
 from asbc.run import Model, Run
 from asbc.simulator import Simulator
 
@@ -80,7 +81,7 @@ def drive(
     return Pairs.from_series(driven.gap, driven.speed, leader, simulator.dt, recording="r")
 
 
-def train(residual: str, folder: Path) -> Run:
+def train(residual: str, folder: Path, more: dict[str, object] | None = None, **choices) -> Run:
     """A run that has seen 250 batches of fresh simulations: rough, but no nonsense."""
     simulator, rng = simulator_of(residual), np.random.default_rng(1)
     recorded = drive(simulator, simulator.prior.sample(400, rng), RECORDED, rng)
@@ -89,8 +90,11 @@ def train(residual: str, folder: Path) -> Run:
         return asbc.train(
             recorded.to_table(),
             folder,
-            TRAINING | {f"+prior.overrides.{n}": v for n, v in prior_of(residual).items()},
+            TRAINING
+            | {f"+prior.overrides.{n}": v for n, v in prior_of(residual).items()}
+            | (more or {}),
             residual=residual,
+            **choices,
             acquisition="stream",
             transform="bounded",
             callbacks="none",
@@ -110,6 +114,31 @@ def gaussian_model(gaussian_run: Run) -> Model:
 @pytest.fixture(scope="session")
 def matern_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return train("matern", tmp_path_factory.mktemp("matern") / "run").model()
+
+
+@pytest.fixture(scope="session")
+def history_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that reads up to four segments of a driver, of 3 to 4 s."""
+    fewer = {"acquisition.simulations": 24_000, "history.max_segments": 4}
+    return train("gaussian", tmp_path_factory.mktemp("history") / "run", fewer, history="segments")
+
+
+@pytest.fixture(scope="session")
+def several_pairs(history_run: Run) -> Pairs:
+    """Six drivers with 1 to 3 pairs each, of 8 to 80 samples, in a mixed order."""
+    simulator, rng = history_run.simulator, np.random.default_rng(8)
+    theta = simulator.prior.sample(6, rng)
+    owner = [4, 0, 2, 0, 5, 1, 2, 3, 2, 4, 5]
+    lengths = [50, 40, 20, 8, 33, 80, 15, 30, 61, 26, 12]
+    driven = drive(simulator, theta[owner], max(lengths), rng)
+    rows = torch.cat([max(lengths) * i + torch.arange(n) for i, n in enumerate(lengths)])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor(lengths).cumsum(0)])
+    return replace(
+        driven,
+        follower=tuple(f"r/d{i}" for i in owner),
+        offsets=offsets,
+        **{name: getattr(driven, name)[rows] for name in STATE_COLUMNS},
+    )
 
 
 @pytest.fixture(scope="session")

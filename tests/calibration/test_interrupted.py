@@ -87,6 +87,21 @@ def test_a_local_worker_killed_in_the_middle(job, pairs, whole, tmp_path):
     assert (tmp_path / "killed").exists() and same(tmp_path / "out", whole)
 
 
+def test_a_worker_killed_amid_drivers_with_several_pairs(history_run, several_pairs, tmp_path):
+    settings = CalibrationSettings(samples=60, chunk=2, predictive_draws=2)
+    model = history_run.model(context="all")
+    drivers = Job(model=model, refinement=NoRefinement(), settings=settings)
+    calibrate_into(tmp_path / "whole", drivers, several_pairs)
+    killer = Deadly(drivers.refinement, several_pairs.pair_id[8], str(tmp_path / "killed"))
+    by(
+        LocalEngine(workers=2),
+        tmp_path / "out",
+        replace(drivers, refinement=killer),
+        several_pairs,
+    )
+    assert (tmp_path / "killed").exists() and same(tmp_path / "out", tmp_path / "whole")
+
+
 def test_a_ray_worker_killed_in_the_middle(job, pairs, whole, tmp_path):
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'asbc[ray]'")
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -71,8 +71,8 @@ def small_steps(monkeypatch):
     monkeypatch.setattr(sorted_buckets, "FILE_ROWS", 120)
     original = driver_store.sorted_buckets
 
-    def smaller(stretches, folder, bucket_rows, pool):
-        return original(stretches, folder, 60, pool)
+    def smaller(stretches, folder, bucket_rows, pool, by):
+        return original(stretches, folder, 60, pool, by)
 
     monkeypatch.setattr(driver_store, "sorted_buckets", smaller)
 
@@ -223,7 +223,7 @@ def test_workers_give_the_same_store(tmp_path, monkeypatch):
     monkeypatch.setattr(
         driver_store,
         "sorted_buckets",
-        lambda stretches, folder, bucket_rows, pool: original(stretches, folder, 300, pool),
+        lambda stretches, folder, _, pool, by: original(stretches, folder, 300, pool, by),
     )
     one, two = stored(path, tmp_path / "1"), stored(path, tmp_path / "2", workers=2)
     assert one.fingerprint == two.fingerprint

@@ -1,7 +1,7 @@
 """Calibrating a whole file of drivers: chunk by chunk, continued where a run was interrupted."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from asbc.calibration.flags import any_flag, flag_columns, readable
 from asbc.calibration.held_out import HeldOutComparison
 from asbc.calibration.outcome import Outcome
 from asbc.calibration.refinement import AutoRefinement, NoRefinement, Refinement
-from asbc.data.driver_store import DriverStore, GivenDrivers, Piece
+from asbc.data.driver_store import DriverStore, GivenDrivers, Piece, given_drivers
 from asbc.data.pairs import Pairs
+from asbc.data.pairs_file import Drivers
 from asbc.data.windows import EvaluationWindows
 from asbc.engine import Engine, LocalEngine, Pool
 from asbc.errors import InputError
@@ -29,6 +30,7 @@ from asbc.evaluation.observation import EXACT, check_observation, observation_mo
 from asbc.evaluation.predict import predict_windows
 from asbc.posterior.novelty import Novelty
 from asbc.run import Model
+from asbc.simulator import Rollout
 from asbc.simulator.laws import IDM
 from asbc.utils.files import write_text
 from asbc.utils.progress import Stopwatch, progress
@@ -57,6 +59,8 @@ class CalibrationSettings:
         novelty: whether to flag contexts that are unlike the training's.
         drivers_per_file: outputs of more drivers are written in parts of about so many.
         arviz: whether to write `posterior.nc`; None: where there is one part only.
+        context: what a posterior is conditioned on: the `first` T_E samples of each pair, or
+            `all` that a driver has; None: `all` where the run reads several segments.
     """
 
     samples: int = 500
@@ -68,6 +72,7 @@ class CalibrationSettings:
     novelty: bool = True
     drivers_per_file: int = 20_000
     arviz: bool | None = None
+    context: str | None = None
 
     def __post_init__(self) -> None:
         least = {"samples": 2, "chunk": 1, "predictive_draws": 0, "drivers_per_file": 1}
@@ -128,12 +133,12 @@ class Job:
 
 
 def calibrate_chunk(job: Job, pairs: Pairs, positions: np.ndarray) -> Part:
-    """Posteriors of `pairs`, which stand at `positions` of the data."""
+    """Posteriors of `pairs`, or of their drivers, who stand at `positions` of the data."""
     watch, settings, prior = Stopwatch(), job.settings, job.model.simulator.prior
     refined = job.refinement(job.model, pairs, settings.samples, settings.seed, watch)
     found: dict[str, np.ndarray] = {"route": refined.route, **refined.columns}
     if job.model.predictive:
-        found["posterior"] = np.full(len(pairs), "predictive", dtype=object)
+        found["posterior"] = np.full(len(refined.theta), "predictive", dtype=object)
     if job.comparison is not None:
         found |= job.comparison.columns(job.model, pairs, found, settings.seed, watch)
     with watch("flags"):
@@ -141,29 +146,47 @@ def calibrate_chunk(job: Job, pairs: Pairs, positions: np.ndarray) -> Part:
         found |= flag_columns(refined.theta, refined.leak_rate, prior, job.novelty, embedding)
         found["flagged"] = any_flag(found)
         found |= summary_columns(refined.theta, prior)
-    drivers = pd.DataFrame({**_names(pairs), "position": positions, **found})
+    drivers = pd.DataFrame({**_names(job.model, pairs), "position": positions, **found})
     good = readable(embedding)
-    skipped = {} if bool(good.all()) else _skip(pairs, good, settings.on_error)
+    names = job.model.names(pairs)
+    skipped = {} if bool(good.all()) else _skip(names, good, settings.on_error)
     drivers, theta = drivers[good.numpy()].reset_index(drop=True), refined.theta[good]
-    kept = pairs.select(torch.nonzero(good).flatten())
+    kept = job.model.select(pairs, torch.nonzero(good).flatten())
     with watch("predictive"):
         predictive = _predictive(job, theta[:, : settings.predictive_draws], kept)
-    draws = draws_table(list(kept.pair_id), theta, prior)
+    draws = draws_table(list(job.model.names(kept)), theta, prior, job.model.id_column)
     return Part(draws, drivers, watch.seconds, skipped, predictive)
 
 
-def _names(pairs: Pairs) -> dict[str, list[str]]:
+def _names(model: Model, pairs: Pairs) -> dict[str, Any]:
+    """Who has a posterior; of a driver with several pairs, how much of them it is from."""
+    shared = {"recording": pairs.recording, "follower_class": pairs.follower_class}
+    if not model.by_driver:
+        return {
+            "pair_id": list(pairs.pair_id),
+            "follower": list(pairs.follower),
+            **{name: list(values) for name, values in shared.items()},
+        }
+    names = model.names(pairs)
+    first = {name: i for i, name in reversed(list(enumerate(pairs.follower)))}
+    rows = {name: row for row, name in enumerate(names)}
+    owner = np.array([rows[name] for name in pairs.follower])
+    places = model.places(pairs)
+    used = places.lengths.sum(1).numpy()
+    recorded = np.bincount(owner, pairs.lengths.numpy(), len(names))
     return {
-        "pair_id": list(pairs.pair_id),
-        "follower": list(pairs.follower),
-        "recording": list(pairs.recording),
-        "follower_class": list(pairs.follower_class),
+        "follower": list(names),
+        **{name: [values[first[n]] for n in names] for name, values in shared.items()},
+        "pairs": np.bincount(owner, minlength=len(names)),
+        "segments": (places.lengths > 0).sum(1).numpy(),
+        "seconds": used * pairs.dt,
+        "used_share": used / recorded,
     }
 
 
-def _skip(pairs: Pairs, good: Tensor, on_error: str) -> dict[str, str]:
+def _skip(names: Sequence[str], good: Tensor, on_error: str) -> dict[str, str]:
     """The drivers the network cannot read, and why; an error unless they may be skipped."""
-    bad = [pairs.pair_id[i] for i in torch.nonzero(~good).flatten().tolist()]
+    bad = [names[i] for i in torch.nonzero(~good).flatten().tolist()]
     reason = "its context overflows in the network; check its gaps and speeds"
     if on_error == "stop":
         raise InputError(f"driver {bad[0]}: {reason}, or set on_error=skip")
@@ -171,17 +194,42 @@ def _skip(pairs: Pairs, good: Tensor, on_error: str) -> dict[str, str]:
 
 
 def _predictive(job: Job, theta: Tensor, pairs: Pairs) -> dict[str, np.ndarray]:
-    """Drives of each driver over its context, from its first state, each (draw, driver, step)."""
-    if not theta.shape[1] or not len(pairs):
+    """Drives of each driver over what it was calibrated from, each from its first state.
+
+    (draw, driver, step); of several segments (draw, driver, segment, step), NaN beyond each.
+    """
+    draws, model = theta.shape[1], job.model
+    if not draws or not len(pairs):
         return {}
-    every = torch.arange(len(pairs))
-    windows = EvaluationWindows(every, torch.zeros_like(every), job.model.context_steps - 1)
-    seed = job.settings.seed
-    observation = observation_model(job.settings.observation, job.model.context_steps)
-    rollout = predict_windows(
-        job.model.simulator, theta, pairs, windows, 0, 0.0, seed, observation
-    )
-    return {name: getattr(rollout, name).transpose(0, 1).numpy() for name in SERIES}
+    if not model.by_driver:
+        every = torch.arange(len(pairs))
+        windows = EvaluationWindows(every, torch.zeros_like(every), model.context_steps - 1)
+        rollout = _drive(job, theta, pairs, windows)
+        return {name: getattr(rollout, name).transpose(0, 1).numpy() for name in SERIES}
+    places = model.places(pairs)
+    shape = (draws, *places.lengths.shape, model.context_steps)
+    found = {name: np.full(shape, np.nan, np.float32) for name in SERIES}
+    driver, slot = torch.nonzero(places.lengths, as_tuple=True)
+    first, length = places.first[driver, slot], places.lengths[driver, slot]
+    pair = torch.searchsorted(pairs.offsets, first, right=True) - 1
+    own = torch.zeros(len(pairs), dtype=torch.int64)
+    own[pair] = driver
+    for steps in length.unique().tolist():
+        some = torch.nonzero(length == steps).flatten()
+        start = first[some] - pairs.offsets[pair[some]]
+        rollout = _drive(job, theta[own], pairs, EvaluationWindows(pair[some], start, steps - 1))
+        for name in SERIES:
+            values = getattr(rollout, name).transpose(0, 1).numpy()
+            found[name][:, driver[some].numpy(), slot[some].numpy(), :steps] = values
+    return found
+
+
+def _drive(job: Job, theta: Tensor, pairs: Pairs, windows: EvaluationWindows) -> Rollout:
+    """Rollouts over the windows with draws theta (pair, draw, dim)."""
+    # The recording's error is estimated from as much as the shortest window of its kind has.
+    observation = observation_model(job.settings.observation, windows.horizon + 1)
+    seed, simulator = job.settings.seed, job.model.simulator
+    return predict_windows(simulator, theta, pairs, windows, 0, 0.0, seed, observation)
 
 
 def calibrate_into(
@@ -204,7 +252,7 @@ def calibrate_into(
         pool: who calibrates, from `workers_of`; None: this process.
     """
     if isinstance(drivers, Pairs):
-        drivers = GivenDrivers(drivers)
+        drivers = drivers_in_memory(job, drivers)
     left_out = drivers.skipped | dict(skipped or {})
     record = folder / RECORD
     parts = Parts(folder / "parts", _identity(job, drivers))
@@ -259,15 +307,22 @@ def calibrate_work(job: Job, work: Work) -> None:
     """Calibrate a chunk and store it."""
     parts, index, piece, start = work
     pairs = piece.pairs()
-    parts.write(index, calibrate_chunk(job, pairs, np.arange(start, start + len(pairs))))
+    positions = np.arange(start, start + len(job.model.names(pairs)))
+    parts.write(index, calibrate_chunk(job, pairs, positions))
 
 
-def calibrate_chunks(job: Job, pairs: Pairs) -> Iterator[Part]:
+def calibrate_chunks(job: Job, drivers: Pairs | DriverStore) -> Iterator[Part]:
     """The result of each chunk of drivers, in memory."""
-    edges = chunk_edges(len(pairs), job.settings.chunk)
+    if isinstance(drivers, Pairs):
+        drivers = drivers_in_memory(job, drivers)
+    edges = chunk_edges(len(drivers), job.settings.chunk)
     for start, stop in progress(edges, f"{job.settings.chunk} drivers each", total=len(edges)):
-        place = np.arange(start, stop)
-        yield calibrate_chunk(job, pairs.select(place), place)
+        yield calibrate_chunk(job, drivers.piece(start, stop).pairs(), np.arange(start, stop))
+
+
+def drivers_in_memory(job: Job, pairs: Pairs) -> GivenDrivers:
+    """The drivers whom the job has a posterior for: pairs, or followers with all of theirs."""
+    return given_drivers(Drivers(pairs, {}, {}), job.settings.on_error, job.model.shortest)
 
 
 def chunk_edges(count: int, chunk: int) -> list[tuple[int, int]]:
@@ -292,7 +347,7 @@ def _identity(job: Job, drivers: DriverStore) -> dict[str, Any]:
         "weights": job.model.fingerprint(),
         "residual": job.model.residual,
         "refinement": repr(job.refinement),
-        "settings": asdict(job.settings),
+        "settings": asdict(job.settings) | {"context": job.model.context},
         "novelty": None if job.novelty is None else job.novelty.threshold,
         "compared_with": None,
     }

@@ -37,6 +37,16 @@ class Comparison:
                 f"the run {ours.context_steps} of {ours.simulator.dt:g} s; evidences compare only "
                 "for the same observations: train both with the same data.context_steps and dt"
             )
+        sizes = [
+            (m.context, m.shortest, m.posterior.pool and m.posterior.pool.max_segments)
+            for m in (ours, theirs)
+            if m.by_driver
+        ]
+        if len(set(sizes)) > 1 or len(sizes) == 1:
+            raise InputError(
+                "compare_run reads other segments of a driver than the run; train both with the "
+                "same history.max_segments and history.shortest, or use calibration.context=first"
+            )
         if ours.residual == theirs.residual:
             raise InputError(
                 f"compare_run has the same residual model as the run ({ours.residual}); give a "

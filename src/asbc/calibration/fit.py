@@ -19,8 +19,10 @@ from asbc.calibration.export.sumo import sumo_types, write_vtypes
 from asbc.calibration.export.tables import driver_columns, long_summary
 from asbc.calibration.refinement import Refinement
 from asbc.config import CONF, build, compose
+from asbc.data.driver_store import given_drivers
 from asbc.data.pairs import Pairs
 from asbc.data.pairs_file import as_source, load_drivers
+from asbc.data.source import MIN_STEPS
 from asbc.errors import InputError
 from asbc.run import Model, Run
 from asbc.utils.random import stream
@@ -36,7 +38,8 @@ class Fit:
 
     Attributes:
         model: what calibrated them.
-        pairs: the drivers, in the order of all tables.
+        pairs: the drivers' pairs, in the order of all tables; where a run reads everything known
+            of a driver, a driver may have several.
         part: their draws and diagnostics.
         skipped: reason by driver that could not be calibrated.
 
@@ -53,7 +56,7 @@ class Fit:
     skipped: dict[str, str]
 
     def __len__(self) -> int:
-        return len(self.pairs)
+        return len(self.part.drivers)
 
     def __repr__(self) -> str:
         flagged, draws = int(self.flags["flagged"].sum()), self.theta.shape[1]
@@ -64,7 +67,8 @@ class Fit:
 
     @cached_property
     def draws(self) -> pd.DataFrame:
-        """A row per driver and draw: `pair_id`, `draw`, and a column per parameter."""
+        """A row per driver and draw: who (`pair_id`, or `follower` where a row is a driver with
+        all of its pairs), `draw`, and a column per parameter."""
         return self.part.draws.to_pandas()
 
     @cached_property
@@ -94,7 +98,7 @@ class Fit:
         # Through a file: one piece of code says what is in which group.
         with tempfile.TemporaryDirectory() as folder:
             path, draws = Path(folder) / "posterior.nc", self.theta.shape[1]
-            with InferenceDataWriter(path, self.model, self.pairs.pair_id, draws) as writer:
+            with InferenceDataWriter(path, self.model, self.part.drivers, draws) as writer:
                 writer.add(self.part, self.pairs)
             return az.from_netcdf(str(path), engine="h5netcdf").load()
 
@@ -117,8 +121,10 @@ class Fit:
     def plot(self, pair: str | int) -> Figure:
         """One driver: predictions with 95% intervals after its context, and its posterior.
 
+        Where the posterior is that of a driver with all of its pairs, it has seen these windows.
+
         Args:
-            pair: its id, with or without the recording.
+            pair: id of one of its pairs, with or without the recording.
         """
         from asbc.evaluation.cases import study_cases
         from asbc.evaluation.protocol import EvaluationSettings
@@ -132,9 +138,11 @@ class Fit:
                 f"pair {chosen.pair_id[0]}: recorded for {int(chosen.lengths) * chosen.dt:g} s; "
                 f"a plot needs more than the {settings.horizon * chosen.dt:g} s it predicts"
             )
+        owner = (chosen.follower if self.model.by_driver else chosen.pair_id)[0]
+        row = self.model.names(self.pairs).index(owner)
         cases = study_cases(
             self.model.simulator,
-            self.theta[place : place + 1],
+            self.theta[row : row + 1],
             chosen,
             self.model.context_steps,
             settings,
@@ -150,6 +158,7 @@ def calibrate(
     refine: str | Refinement = "none",
     on_error: str = "stop",
     min_duration: float | None = None,
+    context: str | None = None,
 ) -> Fit:
     """A posterior for every driver of a table, from a trained run.
 
@@ -161,7 +170,11 @@ def calibrate(
         refine: what happens to the network's draws: "none", "psis" or "auto" (conf/refine), or
             one of the classes of `asbc.calibration.refinement` with settings of your own.
         on_error: what a driver that cannot be read does: "stop", or "skip" and be reported.
-        min_duration: shortest recording used (s); None: as long as the model's context.
+        min_duration: shortest recording used (s); None: as long as the model's context, or as
+            the shortest segment.
+        context: "first": a posterior for each pair, from its first T_E samples; "all": one for
+            each driver (`follower_id`), from all of its pairs; None: "all" where the run reads
+            several segments (`history=segments`).
 
     Example:
         >>> from asbc import train
@@ -173,19 +186,21 @@ def calibrate(
         'drivers.add.xml'
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    model = run.model()
+    model = run.model(context=context)
     job = Job(
         model=model,
         refinement=_refinement(refine) if isinstance(refine, str) else refine,
         settings=CalibrationSettings(samples=samples, seed=seed, on_error=on_error),
-        novelty=run.novelty(model.context_steps),
+        novelty=run.novelty(model.context_steps, model.context),
     )
-    source = as_source(data, model.simulator.dt, model.context_steps, min_duration)
-    drivers = load_drivers(source, on_error)
-    part = Part.joined(list(calibrate_chunks(job, drivers.pairs)))
+    steps = MIN_STEPS if model.by_driver else model.context_steps
+    source = as_source(data, model.simulator.dt, steps, min_duration)
+    drivers = given_drivers(load_drivers(source, on_error), on_error, model.shortest)
+    part = Part.joined(list(calibrate_chunks(job, drivers)))
     if part.drivers.empty:
         raise InputError("no driver could be calibrated")
-    kept = drivers.pairs.select(part.drivers["position"].to_numpy(copy=True))
+    place = part.drivers["position"].to_numpy(copy=True)
+    kept = model.select(drivers.piece(0, len(drivers)).pairs(), place)
     return Fit(model, kept, part, drivers.skipped | part.skipped)
 
 

@@ -5,14 +5,16 @@ and the Energy Score says how well. So an IDM with a residual and a black box ca
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy import stats
 
+from asbc.data.history import FIRST
 from asbc.data.pairs import Pairs
-from asbc.data.windows import evaluation_windows
+from asbc.data.windows import EvaluationWindows, evaluation_windows
 from asbc.errors import InputError
 from asbc.evaluation.protocol import score_windows
 from asbc.evaluation.scores import SCORES, VARIABLES
@@ -62,33 +64,39 @@ class HeldOutComparison:
 
         A score is the mean over gap, speed and acceleration of the Energy Score relative to the
         mean of all models for this driver: 0.9 is 10% better than the average of them.
+
+        Predictions are from the first context of each pair, also where the run's own posterior
+        is that of a driver with everything recorded: nothing would be held out then.
         """
-        every = [model, *self.models]
+        rows = {name: row for row, name in enumerate(model.names(pairs))}
+        every = [replace(each, context=FIRST) for each in (model, *self.models)]
         names = distinct([each.residual for each in every])
         with watch("comparison"):
             first = max(each.context_steps for each in every)
+            if model.by_driver:  # pairs may be shorter than a context
+                pairs = pairs.select(torch.nonzero(pairs.lengths > first + HORIZON).flatten())
             windows = evaluation_windows(pairs, HORIZON, HORIZON, MOST_WINDOWS, first)
-            tables = [
-                score_windows(
-                    each.simulator,
-                    each.sample(pairs, DRAWS, seed).theta,
-                    pairs,
-                    windows,
-                    seed=seed,
-                    scores=ENERGY,
-                ).table
-                for each in every
-            ]
+            tables = [_scored(each, pairs, windows, seed) for each in every]
         energies = [f"es_{x}" for x in VARIABLES]
         scores = np.stack([table.reindex(columns=energies) for table in tables])
-        place = windows.pair.numpy()
-        results = [verdict(scores[:, place == i]) for i in range(len(pairs))]
-        columns = {"held_out_windows": np.bincount(place, minlength=len(pairs))}
+        owners = pairs.follower if model.by_driver else pairs.pair_id
+        row_of = np.array([rows[owner] for owner in owners], dtype=np.int64)
+        place = row_of[windows.pair.numpy()]
+        results = [verdict(scores[:, place == i]) for i in range(len(rows))]
+        columns = {"held_out_windows": np.bincount(place, minlength=len(rows))}
         columns |= {
             f"score_{name}": np.array([r[0][k] for r in results]) for k, name in enumerate(names)
         }
         best = [names[r[1]] if r[1] is not None else "undecided" for r in results]
         return columns | {"best_model": np.array(best, dtype=object)}
+
+
+def _scored(model: Model, pairs: Pairs, windows: EvaluationWindows, seed: int) -> pd.DataFrame:
+    """The Energy Scores of a model, a row per window."""
+    if not len(pairs):
+        return pd.DataFrame()
+    theta = model.sample(pairs, DRAWS, seed).theta
+    return score_windows(model.simulator, theta, pairs, windows, seed=seed, scores=ENERGY).table
 
 
 def verdict(scores: np.ndarray) -> tuple[np.ndarray, int | None]:

@@ -257,8 +257,8 @@ class Weighting:
             )
 
     def __call__(self, model: Model, pairs: Pairs, seed: int, watch: Stopwatch) -> Weighted:
-        """Weighted draws of each pair; `watch` learns what each stage cost."""
-        states = model.contexts(pairs)
+        """Weighted draws of each pair or driver; `watch` learns what each stage cost."""
+        states, names = model.contexts(pairs), model.names(pairs)
         with watch("amortized"):
             theta, leak_rate = model.sample(pairs, self.proposals, seed)
         with watch("psis"):
@@ -272,7 +272,7 @@ class Weighting:
                 rows = torch.nonzero(poor).flatten()
                 if not len(rows):
                     break
-                rng = keyed(pairs.select(rows).pair_id, seed, f"adapt {round}")
+                rng = keyed([names[i] for i in rows.tolist()], seed, f"adapt {round}")
                 fresh = adapt(model.simulator, theta[rows], weight[rows], states[rows], rng)
                 theta[rows], weight[rows] = fresh
                 again = smooth(fresh[1], torch.zeros(len(rows)))

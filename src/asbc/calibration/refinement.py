@@ -9,9 +9,10 @@ from torch import Tensor
 
 from asbc.calibration.psis import RELIABLE_K_HAT, Weighting, resample
 from asbc.data.pairs import Pairs
+from asbc.data.segments import Segments
 from asbc.errors import InputError
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
-from asbc.exact.statistics import transitions
+from asbc.exact.statistics import segment_transitions, transitions
 from asbc.run import Model
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import keyed
@@ -32,7 +33,8 @@ class Refinement(Protocol):
     def __call__(
         self, model: Model, pairs: Pairs, samples: int, seed: int, watch: Stopwatch
     ) -> Refined:
-        """`samples` draws for each pair; `watch` learns what each stage cost."""
+        """`samples` draws for each pair or driver (`model.names`); `watch` learns what each
+        stage cost."""
         ...
 
 
@@ -46,7 +48,7 @@ class NoRefinement:
         """See `Refinement`."""
         with watch("amortized"):
             theta, leak_rate = model.sample(pairs, samples, seed)
-        return Refined(theta, leak_rate, np.full(len(pairs), "amortized", dtype=object), {})
+        return Refined(theta, leak_rate, np.full(len(theta), "amortized", dtype=object), {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class PsisRefinement:
         weighted = self.weighting(model, pairs, seed, watch)
         found = weighted.importance
         with watch("psis"):
-            rng = keyed(pairs.pair_id, seed, "resample")
+            rng = keyed(model.names(pairs), seed, "resample")
             theta = resample(weighted.theta, found.weights, samples, rng)
         columns = {
             "k_hat_network": weighted.network_k_hat,
@@ -107,11 +109,11 @@ class AutoRefinement:
         psis = PsisRefinement(weighting=self.weighting)
         refined = psis(model, pairs, samples, seed, watch)
         hard = np.flatnonzero(~(refined.columns["k_hat"] <= self.max_k_hat))
-        converged = np.full(len(pairs), None, dtype=object)
+        converged = np.full(len(refined.theta), None, dtype=object)
         if len(hard):
             theta, route = refined.theta.clone(), refined.route.copy()
             with watch("nuts"):
-                chosen = pairs.select(hard)
+                chosen = model.select(pairs, hard)
                 theta[torch.from_numpy(hard)], converged[hard] = self._sample(
                     model, chosen, samples, seed
                 )
@@ -126,11 +128,15 @@ class AutoRefinement:
         require_extra()
         from asbc.exact.drivers import nuts_drivers
 
-        at_once = min(self.drivers_at_once, len(pairs))
-        seen = transitions(model.simulator, pairs, model.context_steps)
-        found = nuts_drivers(model.simulator, seen, pairs.pair_id, self.nuts, seed, at_once)
+        simulator, known, names = model.simulator, model.contexts(pairs), model.names(pairs)
+        seen = (
+            segment_transitions(simulator, known)
+            if isinstance(known, Segments)
+            else transitions(simulator, pairs, model.context_steps)
+        )
+        at_once = min(self.drivers_at_once, len(seen))
+        found = nuts_drivers(simulator, seen, names, self.nuts, seed, at_once)
         theta = take_draws(found.theta, samples).transpose(0, 1)
         # Float64 draws inside the prior may round to just outside it.
-        prior = model.simulator.prior
-        theta = theta.clamp(prior.low, prior.high)
+        theta = theta.clamp(simulator.prior.low, simulator.prior.high)
         return theta, found.converged

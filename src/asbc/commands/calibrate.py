@@ -28,6 +28,7 @@ def main(cfg: DictConfig) -> None:
     from asbc.calibration.refinement import NoRefinement
     from asbc.config import build
     from asbc.data.driver_store import open_drivers, pieces_of
+    from asbc.data.source import MIN_STEPS
     from asbc.population import Population
     from asbc.population.pictures import write_population
     from asbc.run import Run
@@ -36,15 +37,15 @@ def main(cfg: DictConfig) -> None:
     torch.set_num_threads(1)  # as every worker does
     run, output = Run.open(cfg.run), Run(cfg.output)
     settings, refinement, engine = build(cfg.calibration), build(cfg.refine), build(cfg.engine)
-    model = run.model(cfg.data.context_steps)
+    model = run.model(cfg.data.context_steps, settings.context)
     export = {name: value for name, value in cfg.sumo.items() if name != "drivers"}
     types = sumo_types(model.simulator, **export)
     comparison: Comparison | HeldOutComparison | None = None
     if isinstance(cfg.compare_run, str):
-        comparison = Comparison(model=Run.open(cfg.compare_run).model())
+        comparison = Comparison(model=Run.open(cfg.compare_run).model(context=model.context))
     elif cfg.compare_run is not None:
         comparison = HeldOutComparison(models=[Run.open(r).model() for r in cfg.compare_run])
-    novelty = run.novelty(model.context_steps) if settings.novelty else None
+    novelty = run.novelty(model.context_steps, model.context) if settings.novelty else None
     job = Job(
         model=model,
         refinement=refinement,
@@ -52,8 +53,9 @@ def main(cfg: DictConfig) -> None:
         novelty=novelty,
         comparison=comparison,
     )
-    shortest = cfg.min_duration or cfg.data.context_steps * cfg.data.dt
-    source = build(cfg.data, min_duration=shortest)
+    steps = MIN_STEPS if model.by_driver else model.context_steps
+    shortest = cfg.min_duration or steps * cfg.data.dt
+    source = build(cfg.data, context_steps=steps, min_duration=shortest)
     most = pieces_of(source) if isinstance(refinement, NoRefinement) else None
     with (
         output.claim(resuming=True),
@@ -62,7 +64,8 @@ def main(cfg: DictConfig) -> None:
     ):
         finished = (output.path / RECORD).exists()
         drivers = open_drivers(
-            source, output.path / ".drivers", settings.on_error, cfg.memory, pool, finished
+            *(source, output.path / ".drivers", settings.on_error, cfg.memory, pool, finished),
+            model.shortest,
         )
         outcome = calibrate_into(output.path, job, drivers, pool=pool)
         population = Population.read(output.path, model.simulator.prior)

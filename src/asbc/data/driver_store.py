@@ -20,9 +20,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from asbc.data.grouped_pairs import driver_edges, group_by_driver, name_hashes, repeated
 from asbc.data.packed_pairs import digests, fingerprint, pack, unpack
 from asbc.data.pairs import Pairs
-from asbc.data.pairs_file import PairsFile, load_drivers
+from asbc.data.pairs_file import Drivers, PairsFile, load_drivers
 from asbc.data.row_batches import RowBatches
 from asbc.data.sorted_buckets import Bucket, sorted_buckets
 from asbc.data.sound_pairs import readable_pairs, sound_pairs
@@ -49,7 +50,7 @@ class Piece(ABC):
 
 
 class DriverStore(ABC):
-    """Drivers in a fixed order.
+    """Drivers in a fixed order: a pair each, or a follower each with all of its pairs.
 
     Attributes:
         skipped: reason by driver that cannot be used.
@@ -84,25 +85,37 @@ class GivenPiece(Piece):
 
 
 class GivenDrivers(DriverStore):
-    """Drivers in memory."""
+    """Drivers in memory.
+
+    Args:
+        pairs: their pairs; where a driver may have several, sorted by `group_by_driver`.
+        skipped, drops: see `DriverStore`.
+        by_driver: whether a driver is a follower with all of its pairs, and not a pair.
+    """
 
     def __init__(
-        self, pairs: Pairs, skipped: Mapping[str, str] = {}, drops: Mapping[str, int] = {}
+        self,
+        pairs: Pairs,
+        skipped: Mapping[str, str] = {},
+        drops: Mapping[str, int] = {},
+        by_driver: bool = False,
     ) -> None:
         self._pairs = pairs
         self.skipped, self.drops = dict(skipped), dict(drops)
+        self._by_driver = by_driver
+        self._edges = driver_edges(pairs.follower) if by_driver else np.arange(len(pairs) + 1)
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self._edges) - 1
 
     def piece(self, start: int, stop: int) -> Piece:
         """See `DriverStore`."""
-        return GivenPiece(self._pairs.select(range(start, stop)))
+        return GivenPiece(self._pairs.select(range(self._edges[start], self._edges[stop])))
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
         """See `DriverStore`."""
-        return fingerprint([digests(self._pairs)], self._pairs.dt)
+        return fingerprint([digests(self._pairs, self._by_driver)], self._pairs.dt)
 
 
 class Prepared(NamedTuple):
@@ -113,19 +126,27 @@ class Prepared(NamedTuple):
     digests: bytes
     bad: dict[str, str]
     drops: dict[str, int]
+    names: bytes = b""  # a hash of 8 bytes for the id of each pair, where drivers have several
 
 
 @dataclass(frozen=True)
 class StoredPiece(Piece):
     """Drivers in some files of a store."""
 
-    parts: tuple[tuple[Path, int, int], ...]  # file, first row, last row + 1
+    parts: tuple[tuple[Path, int, int], ...]  # file, first driver, last driver + 1
     dt: float
+    by_driver: bool = False
 
     def pairs(self) -> Pairs:
         """See `Piece`."""
         _require_seen(path for path, *_ in self.parts)
-        tables = [pq.read_table(path).slice(a, b - a) for path, a, b in self.parts]
+        tables = []
+        for path, first, last in self.parts:
+            table = pq.read_table(path)
+            if self.by_driver:
+                edges = driver_edges(table["follower"].to_pylist())
+                first, last = int(edges[first]), int(edges[last])
+            tables.append(table.slice(first, last - first))
         return unpack(pa.concat_tables(tables), self.dt)
 
 
@@ -137,6 +158,7 @@ class StoredDrivers(DriverStore):
         self.dt: float = index["dt"]
         self.skipped, self.drops = dict(index["skipped"]), dict(index["drops"])
         self.fingerprint = index["fingerprint"]
+        self._by_driver = index.get("shortest") is not None
         self._files = [folder / name for name, _ in index["files"]]
         self._ends = np.cumsum([count for _, count in index["files"]])
 
@@ -151,7 +173,7 @@ class StoredDrivers(DriverStore):
             begin = int(self._ends[i - 1]) if i else 0
             end = min(stop, int(self._ends[i])) - begin
             parts.append((self._files[i], max(0, start - begin), end))
-        return StoredPiece(tuple(parts), self.dt)
+        return StoredPiece(tuple(parts), self.dt, self._by_driver)
 
     @property
     def complete(self) -> bool:
@@ -176,7 +198,13 @@ def pieces_of(source: DataSource) -> int | None:
 
 
 def open_drivers(
-    source: DataSource, folder: Path, on_error: str, memory: float, pool: Pool, known: bool
+    source: DataSource,
+    folder: Path,
+    on_error: str,
+    memory: float,
+    pool: Pool,
+    known: bool,
+    shortest: int | None = None,
 ) -> DriverStore:
     """The drivers of any source: tables through `folder`, recordings (highD, NGSIM) in memory.
 
@@ -185,9 +213,26 @@ def open_drivers(
     if not memory > 0:
         raise InputError(f"memory={memory}; expected GB above 0")
     if isinstance(source, PairsFile) and not source.several:
-        return store_drivers(source, folder, on_error, memory, pool, known)
-    found = load_drivers(source, on_error)
-    return GivenDrivers(found.pairs, found.skipped, found.drops)
+        return store_drivers(source, folder, on_error, memory, pool, known, shortest)
+    return given_drivers(load_drivers(source, on_error), on_error, shortest)
+
+
+def given_drivers(found: Drivers, on_error: str, shortest: int | None = None) -> GivenDrivers:
+    """Drivers that were read into memory; `on_error` and `shortest` as for `store_drivers`."""
+    if shortest is None:
+        return GivenDrivers(found.pairs, found.skipped, found.drops)
+    pairs, short = group_by_driver(found.pairs, shortest)
+    _refuse(short, on_error)
+    if not len(pairs):
+        raise InputError(f"no driver to calibrate; {next(iter(short.values()))}")
+    return GivenDrivers(pairs, found.skipped | short, found.drops, by_driver=True)
+
+
+def _refuse(bad: Mapping[str, str], on_error: str) -> None:
+    """Raise with the first bad driver's name, unless such drivers may be left out."""
+    if bad and on_error == "stop":
+        name, reason = next(iter(bad.items()))
+        raise InputError(f"driver {name}: {reason}, or set on_error=skip")
 
 
 def store_drivers(
@@ -197,6 +242,7 @@ def store_drivers(
     memory: float,
     pool: Pool,
     known: bool = False,
+    shortest: int | None = None,
 ) -> StoredDrivers:
     """The usable drivers of tables of any size, kept in `folder`.
 
@@ -210,9 +256,12 @@ def store_drivers(
         memory: GB that this process and each worker may take.
         pool: who sorts and checks; workers on other machines must see the files and the folder.
         known: whether it is enough to know the drivers of a folder from which they were removed.
+        shortest: samples that a segment has at least, where a driver is a follower with all of
+            its pairs; None: a driver is a pair.
     """
     rows = RowBatches.of(str(source.path))
-    wanted = {"files": rows.identity(), "on_error": on_error, "settings": _asked(source)}
+    asked = _asked(source) | ({} if shortest is None else {"shortest": shortest})
+    wanted = {"files": rows.identity(), "on_error": on_error, "settings": asked}
     if (folder / INDEX).is_file():
         index = json.loads((folder / INDEX).read_text())
         store = StoredDrivers(folder, index)
@@ -221,10 +270,11 @@ def store_drivers(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     most = max(1000, int(memory * 1e9 / 4 / BYTES_PER_ROW))
-    buckets = sorted_buckets(rows.stretches(), folder / "unchecked", most, pool)
+    by = "pair_id" if shortest is None else "follower_id"
+    buckets = sorted_buckets(rows.stretches(), folder / "unchecked", most, pool, by)
     if not buckets:
         raise rows.no_rows()
-    check = Check(rows, source, on_error, folder)
+    check = Check(rows, source, on_error, folder, shortest)
     [usual] = pool.gather(judge, [("the table as a whole", (check, _judged(buckets)))])
     check = replace(check, usual=usual)
     work = [
@@ -234,7 +284,9 @@ def store_drivers(
     found = dict(pool.map(prepare, work, "checking the table"))
     prepared: list[Prepared] = [found[key] for key, _ in work]
     shutil.rmtree(folder / "unchecked")
-    index = _index(prepared, source) | {"wanted": wanted}
+    if shortest is not None:
+        _require_one_follower(prepared, folder, source)
+    index = _index(prepared, source) | {"wanted": wanted, "shortest": shortest}
     write_text(folder / INDEX, json.dumps(index))
     return StoredDrivers(folder, index)
 
@@ -259,6 +311,7 @@ class Check:
     source: PairsFile
     on_error: str
     folder: Path
+    shortest: int | None = None
     usual: Mapping[str, float] | None = None
 
     def read(self, bucket: Bucket) -> pd.DataFrame:
@@ -292,17 +345,38 @@ def prepare(_: object, piece: tuple[Check, int, Bucket]) -> Prepared:
     check, number, bucket = piece
     source = check.source
     sound, bad = sound_pairs(check.read(bucket), check.rows.source, source.dt, check.usual)
-    if bad and check.on_error == "stop":
-        name, reason = next(iter(bad.items()))
-        raise InputError(f"driver {name}: {reason}, or set on_error=skip")
+    _refuse(bad, check.on_error)
     table, drops = source.thinned(Loaded(sound, {})) if len(sound) else Loaded(sound, {})
     file = f"{number:06d}.parquet"
     if table.empty:
         return Prepared(file, 0, b"", bad, drops)
     pairs = source.packed(table)
+    count, names = len(pairs), b""
+    if check.shortest is not None:
+        pairs, short = group_by_driver(pairs, check.shortest)
+        _refuse(short, check.on_error)
+        bad = bad | short
+        if not len(pairs):
+            return Prepared(file, 0, b"", bad, drops)
+        count = len(driver_edges(pairs.follower)) - 1
+        names = name_hashes(pairs.pair_id)
     with replacing(check.folder / file) as path:
         pq.write_table(pack(pairs), path, compression="lz4")
-    return Prepared(file, len(pairs), digests(pairs), bad, drops)
+    seen = digests(pairs, check.shortest is not None)
+    return Prepared(file, count, seen, bad, drops, names)
+
+
+def _require_one_follower(prepared: Sequence[Prepared], folder: Path, source: PairsFile) -> None:
+    """Raise if rows of one pair are in two buckets, so of two followers."""
+    twice = repeated(part.names for part in prepared)
+    for part in prepared if twice else ():
+        if part.drivers:
+            ids = pq.read_table(folder / part.file, columns=["pair_id"])["pair_id"].to_pylist()
+            if name := next((name for name in ids if name_hashes([name]) in twice), None):
+                raise InputError(
+                    f"{source.description}: pair {name} has rows of two followers; give each "
+                    "leader-follower segment its own pair_id"
+                )
 
 
 def _require_seen(paths: Iterable[Path]) -> None:

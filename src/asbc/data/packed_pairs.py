@@ -39,13 +39,15 @@ def unpack(table: pa.Table, dt: float) -> Pairs:
     return Pairs(**content, dt=dt, offsets=offsets)
 
 
-def digests(pairs: Pairs) -> bytes:
-    """A hash of 8 bytes per pair."""
+def digests(pairs: Pairs, by_driver: bool = False) -> bytes:
+    """A hash of 8 bytes per pair; `by_driver`: of whose it is and when it began, too."""
     columns = [getattr(pairs, name).numpy() for name in ("gap", "speed", "leader_speed")]
     ends = pairs.offsets.tolist()
+    begin = [None] * len(pairs) if pairs.begin is None else pairs.begin.tolist()
     made = []
     for i, name in enumerate(pairs.pair_id):
-        digest = hashlib.blake2b(name.encode(), digest_size=8)
+        whose = f"{name}\n{pairs.follower[i]}\n{begin[i]}" if by_driver else name
+        digest = hashlib.blake2b(whose.encode(), digest_size=8)
         for column in columns:
             digest.update(column[ends[i] : ends[i + 1]].tobytes())
         made.append(digest.digest())

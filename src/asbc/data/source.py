@@ -26,6 +26,7 @@ from asbc.utils.random import stream
 log = logging.getLogger(__name__)
 
 SPLIT_NAMES = ("train", "validation", "test")
+MIN_STEPS = 2  # samples of the shortest pair that anything can be done with
 
 
 class Loaded(NamedTuple):
@@ -72,8 +73,10 @@ class DataSource(ABC):
     def __post_init__(self) -> None:
         if not self.dt > 0:
             raise InputError(f"data.dt={self.dt}; expected a positive time step in seconds")
-        if self.context_steps < 2:
-            raise InputError(f"data.context_steps={self.context_steps}; expected at least 2")
+        if self.context_steps < MIN_STEPS:
+            raise InputError(
+                f"data.context_steps={self.context_steps}; expected at least {MIN_STEPS}"
+            )
         if self.min_duration < 0:
             raise InputError(f"data.min_duration={self.min_duration}; expected seconds >= 0")
 

@@ -72,7 +72,7 @@ class Population:
         if not files:
             raise InputError(f"population: no draws in {draws}; run asbc calibrate first")
         _check_columns(files[0].schema_arrow.names, prior.names, draws)
-        columns = ["pair_id", "draw", *prior.names]
+        columns = ["draw", *prior.names]
         drivers = sum(_count_drivers(file) for file in files)
         # One draw of each driver may be too many still: then of every k-th driver.
         keep, every = max(1, most // max(drivers, 1)), max(1, -(-drivers // most))

@@ -51,7 +51,7 @@ def merge(
         for i in range(count)
     ]
     groups = [group for group in groups if group]
-    if not any(len(parts.drivers(i, ["pair_id"])) for i in range(len(edges))):
+    if not any(len(parts.drivers(i, ["position"])) for i in range(len(edges))):
         raise InputError("no driver could be calibrated")
     arviz = len(groups) == 1 if settings.arviz is None else settings.arviz
     work: list[tuple[str, PartWork]] = []
@@ -71,8 +71,9 @@ def merge(
         return
     rows = [(f"{i:05d}", *found[f"tables of part {i}"]) for i in range(len(groups))]
     text = io.StringIO()
+    name = job.model.id_column
     csv.writer(text, lineterminator="\n").writerows(
-        [("part", "drivers", "first_pair_id", "last_pair_id"), *rows]
+        [("part", "drivers", f"first_{name}", f"last_{name}"), *rows]
     )
     write_text(folder / INDEX, text.getvalue())
 
@@ -108,7 +109,7 @@ def write_tables(
         summary.to_csv(path, index=False, float_format="%.6g")
     with replacing(names["drivers"]) as path:
         driver_columns(drivers).to_csv(path, index=False, float_format="%.6g")
-    ids = drivers["pair_id"]
+    ids = drivers[job.model.id_column]
     return len(drivers), (ids.iloc[0] if len(ids) else ""), (ids.iloc[-1] if len(ids) else "")
 
 
@@ -127,13 +128,12 @@ def write_draws(job: "Job", chunks: Chunks, names: dict[str, Path], _: list[Piec
 
 def write_netcdf(job: "Job", chunks: Chunks, names: dict[str, Path], pieces: list[Piece]) -> None:
     """Write the file for ArviZ."""
-    ids = chunks.drivers()["pair_id"]
     path, samples = names["posterior"], job.settings.samples
-    with InferenceDataWriter(path, job.model, ids, samples) as netcdf:
+    with InferenceDataWriter(path, job.model, chunks.drivers(), samples) as netcdf:
         for index, start, piece in zip(chunks.group, chunks.starts, pieces, strict=True):
             part = chunks.parts.read(index)
             place = part.drivers["position"].to_numpy(copy=True) - start
-            netcdf.add(part, piece.pairs().select(place))
+            netcdf.add(part, job.model.select(piece.pairs(), place))
 
 
 def draws_files(place: Path) -> list[Path]:

@@ -2,19 +2,22 @@
 
 `arviz.from_netcdf` reads the file. Groups: `posterior` (chain, draw, driver), `sample_stats`
 (diagnostics of each driver), `observed_data` and `constant_data` (driver, time), and
-`posterior_predictive` where it was asked for.
+`posterior_predictive` where it was asked for. Of drivers with several segments the last three have
+the dimensions driver, segment and time, the newest segment first and NaN beyond each; `samples`
+and `age` (s) of `constant_data` say how long and how old they are.
 """
 
 import errno
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
 import h5netcdf
 import h5py
 import numpy as np
+import pandas as pd
+import torch
 from numpy.typing import ArrayLike
 
 from asbc.calibration.export.parts import Part
@@ -24,6 +27,8 @@ from asbc.run import Model
 from asbc.utils.files import replacing
 
 OBSERVED = {"gap": "m", "speed": "m/s", "acceleration": "m/s^2"}
+# What of the recordings is kept in which group.
+COLUMNS = {"observed_data": OBSERVED, "constant_data": {"leader_speed": "m/s"}}
 OVERHEAD = 300_000  # bytes of a file without drivers, and some to spare
 # Numbers of each driver that belong to the posterior's quality.
 STATISTICS = ("leak_rate", "novelty", "k_hat", "effective_draws", "log_evidence")
@@ -41,7 +46,7 @@ class InferenceDataWriter:
     Args:
         path: the file; it appears when the block ends without an error.
         model: parameters with their units, and the observed stretch.
-        pair_ids: all drivers, in the order of the parts.
+        drivers: table of all drivers, in the order of the parts.
         samples: draws per driver.
         predictive: stored drives per driver.
     """
@@ -50,12 +55,13 @@ class InferenceDataWriter:
         self,
         path: Path,
         model: Model,
-        pair_ids: Iterable[str],
+        drivers: pd.DataFrame,
         samples: int,
         predictive: int = 0,
     ) -> None:
-        self.prior = model.simulator.prior
-        self.drivers = np.array(list(pair_ids), dtype=object)
+        self.prior, self.model = model.simulator.prior, model
+        self.drivers = drivers[model.id_column].to_numpy(dtype=object)
+        self.slots = int(drivers["segments"].max()) if model.by_driver else 1
         self.time = np.arange(model.context_steps) * model.simulator.dt
         self.samples = samples
         self.objective = model.objective
@@ -63,7 +69,8 @@ class InferenceDataWriter:
         self._path = path
         self._replacing = replacing(path)
         columns = len(OBSERVED) + 1 + predictive * len(OBSERVED)  # of float32 per step
-        values = samples * self.prior.dim + len(self.time) * columns + 2 * len(STATISTICS)
+        steps = self.slots * (len(self.time) + 4)
+        values = samples * self.prior.dim + steps * columns + 2 * len(STATISTICS)
         self._size = int(len(self.drivers) * (4 * values + 100) * 1.1) + OVERHEAD
 
     def __enter__(self) -> "InferenceDataWriter":
@@ -93,28 +100,48 @@ class InferenceDataWriter:
 
     def add(self, part: Part, pairs: Pairs) -> None:
         """Append a part; `pairs` are its drivers."""
-        rows = slice(self.written, self.written + len(pairs))
+        count = len(part.drivers)
+        rows = slice(self.written, self.written + count)
         for name, unit in zip(self.prior.names, self.prior.units, strict=True):
-            draws = part.draws[name].to_numpy().reshape(len(pairs), self.samples)
+            draws = part.draws[name].to_numpy().reshape(count, self.samples)
             self._put("posterior", name, unit, ("chain", "draw", "driver"), rows, draws.T[None])
         for name in STATISTICS:
             if name in part.drivers:
                 values = part.drivers[name].to_numpy(np.float64)
                 self._put("sample_stats", name, "", ("driver",), rows, values)
-        self._add_observations(pairs, rows)
+        add = self._add_segments if self.model.by_driver else self._add_observations
+        add(pairs, rows)
+        segment = ("segment",) if self.model.by_driver else ()
         for name, values in part.predictive.items():
-            dimensions = ("chain", "draw", "driver", "time")
-            unit = OBSERVED[name]
-            self._put("posterior_predictive", name, unit, dimensions, rows, values[None])
+            dimensions = ("chain", "draw", "driver", *segment, "time")
+            values = self._padded(values, axis=2) if segment else values
+            self._put("posterior_predictive", name, OBSERVED[name], dimensions, rows, values[None])
         self.written = rows.stop
+
+    def _add_segments(self, pairs: Pairs, rows: slice) -> None:
+        places, steps = self.model.places(pairs), len(self.time)
+        inside = torch.arange(steps) < places.lengths[..., None]
+        for group, names in COLUMNS.items():
+            for name, unit in names.items():
+                column = places.gather(getattr(pairs, name), steps).where(inside, torch.nan)
+                values = self._padded(column.numpy(), axis=1)
+                self._put(group, name, unit, ("driver", "segment", "time"), rows, values)
+        for name, unit, own in (("samples", "", places.lengths), ("age", "s", places.age)):
+            values = self._padded(own.numpy(), axis=1, by=0)
+            self._put("constant_data", name, unit, ("driver", "segment"), rows, values)
+
+    def _padded(self, values: np.ndarray, axis: int, by: float = np.nan) -> np.ndarray:
+        """With as many segments as any driver of the file has."""
+        more = [(0, 0)] * values.ndim
+        more[axis] = (0, self.slots - values.shape[axis])
+        return np.pad(values, more, constant_values=by)
 
     def _add_observations(self, pairs: Pairs, rows: slice) -> None:
         first = np.zeros(len(pairs), dtype=np.int64)
         every = pairs.offsets.new_tensor(np.arange(len(pairs)))
         start = pairs.offsets.new_tensor(first)
         dimensions = ("driver", "time")
-        columns = {"observed_data": OBSERVED, "constant_data": {"leader_speed": "m/s"}}
-        for group, names in columns.items():
+        for group, names in COLUMNS.items():
             for name, unit in names.items():
                 flat = getattr(pairs, name)
                 values = gather(flat, pairs.offsets, every, start, len(self.time)).numpy()

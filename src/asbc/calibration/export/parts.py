@@ -17,7 +17,7 @@ from asbc.utils.files import replacing, write_text
 
 # Draws are all different: a dictionary of them costs five times the time and half again the space.
 ENCODING: dict[str, Any] = {
-    "use_dictionary": ["pair_id", "draw"],
+    "use_dictionary": ["pair_id", "follower", "draw"],
     "compression": "zstd",
     "compression_level": 1,
 }

@@ -11,21 +11,23 @@ from asbc.simulator import Prior
 QUANTILES = {"q05": 0.05, "q50": 0.50, "q95": 0.95}
 
 
-def draws_table(pair_id: list[str], theta: Tensor, prior: Prior) -> pa.Table:
-    """A row per driver and draw: `pair_id`, `draw`, and a column per parameter.
+def draws_table(
+    names: list[str], theta: Tensor, prior: Prior, id_column: str = "pair_id"
+) -> pa.Table:
+    """A row per driver and draw: `pair_id` or `follower`, `draw`, and a column per parameter.
 
     Units are kept as metadata of the columns.
     """
     drivers, draws, _ = theta.shape
     index = pa.array(np.repeat(np.arange(drivers, dtype=np.int32), draws))
-    names = pa.DictionaryArray.from_arrays(index, pa.array(pair_id, pa.string()))
+    ids = pa.DictionaryArray.from_arrays(index, pa.array(names, pa.string()))
     values = theta.flatten(0, 1).numpy()
-    fields = [pa.field("pair_id", names.type), pa.field("draw", pa.int32())]
+    fields = [pa.field(id_column, ids.type), pa.field("draw", pa.int32())]
     fields += [
         pa.field(name, pa.float32(), metadata={"unit": unit})
         for name, unit in zip(prior.names, prior.units, strict=True)
     ]
-    columns = [names, pa.array(np.tile(np.arange(draws, dtype=np.int32), drivers))]
+    columns = [ids, pa.array(np.tile(np.arange(draws, dtype=np.int32), drivers))]
     columns += [pa.array(np.ascontiguousarray(column)) for column in values.T]
     return pa.table(columns, schema=pa.schema(fields))
 
@@ -57,11 +59,16 @@ def long_summary(drivers: pd.DataFrame, prior: Prior) -> pd.DataFrame:
     measures = ("mean", "sd", *QUANTILES)
     parts = []
     for order, (name, unit) in enumerate(zip(prior.names, prior.units, strict=True)):
-        part = drivers[["pair_id"]].assign(parameter=name, unit=unit, order=order)
+        part = drivers[[id_of(drivers)]].assign(parameter=name, unit=unit, order=order)
         parts.append(part.assign(**{m: drivers[f"{name}.{m}"] for m in measures}))
     # Drivers stay in their order, parameters in the model's.
     table = pd.concat(parts).rename_axis("place").reset_index()
     return table.sort_values(["place", "order"]).drop(columns=["place", "order"])
+
+
+def id_of(drivers: pd.DataFrame) -> str:
+    """The column that says whom a row belongs to: a pair, or a driver with all of its pairs."""
+    return "pair_id" if "pair_id" in drivers else "follower"
 
 
 def driver_columns(drivers: pd.DataFrame) -> pd.DataFrame:
