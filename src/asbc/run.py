@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from asbc.data.windows import LeaderWindows
     from asbc.design.history_law import HistoryLaw
     from asbc.evaluation.results import Evaluation
+    from asbc.live import Live
     from asbc.posterior import Posterior, PosteriorSamples
     from asbc.posterior.novelty import Novelty
     from asbc.simulator import Simulator
@@ -386,6 +387,17 @@ class Run:
         from asbc.calibration.fit import calibrate
 
         return calibrate(data, self, **settings)
+
+    def follow(self, name: str = "driver", **settings: Any) -> Live:
+        """A driver to be watched live: its posterior with every sample; see `asbc.live.Live`.
+
+        Args:
+            name: of the driver.
+            settings: seed, observation, surprise.
+        """
+        from asbc.live import Live
+
+        return Live(self.model(context=None), name, **settings)
 
     def evaluate(
         self, data: pd.DataFrame | str | Path | Pairs | None = None, **settings: Any

@@ -40,7 +40,7 @@ def small(monkeypatch, tiny, tiny_pairs, tmp_path, no_trajectory_plot) -> None:
 
 
 def test_the_whole_way_from_a_table_to_sumo(small, tmp_path, monkeypatch):
-    first, opened, density = BLOCKS
+    first, opened, watched, density = BLOCKS
     assert len([line for line in first.splitlines() if line.strip()]) <= 15
     namespace: dict = {}
     exec(first, namespace)  # noqa: S102
@@ -52,6 +52,11 @@ def test_the_whole_way_from_a_table_to_sumo(small, tmp_path, monkeypatch):
     (tmp_path / "pairs.csv").unlink()  # the run folder is all that is needed
     exec(opened, namespace)  # noqa: S102
     assert len(namespace["fit"].draws) == 24 * 1000
+    one = pd.read_csv("drivers.csv").query("pair_id == 0")
+    namespace["sensor"] = one[["gap", "speed", "leader_speed"]].to_numpy()
+    exec(watched, namespace)  # noqa: S102
+    assert namespace["theta"].shape == (200, 7) and namespace["drives"].gap.shape == (200, 51)
+    assert namespace["now"].seconds == pytest.approx(4.0)
     shorter = density.replace("contexts(75)", "contexts(20)").replace("=15", "=4")
     exec(shorter, namespace)  # noqa: S102
     assert namespace["log_q"].shape == namespace["log_p"].shape == (24, 500)

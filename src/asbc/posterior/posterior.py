@@ -41,13 +41,15 @@ class PosteriorSamples(NamedTuple):
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Switch `module` to evaluation mode and back."""
-    was_training = module.training
+    """Switch `module` to evaluation mode and back; one that is in it already stays untouched."""
+    if not module.training:  # visiting all of its parts costs as much as encoding a trajectory
+        yield
+        return
     module.eval()
     try:
         yield
     finally:
-        module.train(was_training)
+        module.train()
 
 
 class Posterior(nn.Module):
