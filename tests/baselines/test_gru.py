@@ -127,7 +127,7 @@ def test_it_learns_to_predict_drivers_it_has_not_seen(kind, task_of):
     examples = RecordedWindows(task.test, 40, 15, 5, "test").grid("first", 10, 20)
 
     def score(model):
-        return SMALL.check(model.predict, [examples], 50)[0]
+        return SMALL.check(model.predict, task.simulator, [examples], 50)[0]
 
     ratio = score(fitted.theta.model) / score(method.network(task.simulator))
     assert float(ratio.mean()) < 0.9

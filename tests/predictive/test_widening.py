@@ -2,9 +2,14 @@
 
 import math
 
+import pytest
 import torch
 
+from asbc.data.pairs import Pairs
+from asbc.predictive.objective import Predictive
+from asbc.predictive.recorded_windows import RecordedWindows
 from asbc.predictive.widening import fit_widening, widen
+from asbc.simulator import Rollout
 from asbc.utils.random import stream
 
 
@@ -45,3 +50,24 @@ def test_weights_from_before_have_no_widening(small_posterior):
     widen(posterior, 1.3)
     posterior.load_state_dict(old)
     assert torch.equal(posterior.widening, torch.ones(6))
+
+
+def test_gaps_are_covered_as_they_are_recorded(simulators):
+    """Drivers who stand while their recorded gaps jitter: no draw of theta could do that."""
+    simulator, generator = simulators["gaussian"], torch.Generator().manual_seed(0)
+    gap = 5 + 0.1 * torch.randn(40, 60, generator=generator)
+    still = torch.zeros(40, 60)
+    pairs = Pairs.from_series(gap, still, still, simulator.dt)
+    objective = Predictive(horizon=12)
+    grid = RecordedWindows(pairs, 40, 12, 5, "validation").grid("latest", 10, 5)
+
+    def predict(examples, draws, seed):
+        start = examples.pairs.gap.view(len(examples), -1)[:, 5, None, None]
+        series = start.expand(-1, draws, 13)
+        nothing = torch.zeros_like(series)
+        return Rollout(series, nothing, nothing, nothing, nothing[..., 0].bool())
+
+    score, held = objective.check(predict, simulator, [grid], 400)
+    assert 0.90 < float(held[0]) < 0.99 and torch.equal(held[1:], torch.ones(2))
+    # The error of the start and of each step: sqrt(2) * 0.1 at 12 steps, none of it predicted.
+    assert float(score[0]) == pytest.approx(0.1 * (2 * 12) ** 0.5, rel=0.15)

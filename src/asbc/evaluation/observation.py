@@ -13,6 +13,7 @@ of single samples are independent, d_k = e_k - e_0, and the error at the start i
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,17 +67,9 @@ class RecordedGaps:
         The gap at the start is the recorded one already and stays. Only the gap has an error;
         collisions are those of the simulated gap.
         """
-        spread = self.spread(simulator, pairs, windows).to(rollout.gap.dtype)
-        count, draws, steps = rollout.gap.shape
         places = zip(windows.pair.tolist(), windows.start.tolist(), strict=True)
         rng = RowStreams([stream(seed, "observation", pairs.pair_id[p], t) for p, t in places])
-        noise = standard_normal(rng, count * draws, steps, dtype=rollout.gap.dtype)
-        noise = noise.view(count, draws, steps)
-        common, own = noise[..., :1], noise[..., 1:]
-        error = COMMON**0.5 * common + (1 - COMMON) ** 0.5 * own
-        gap = rollout.gap.clone()
-        gap[..., 1:] += spread[:, None] * error
-        return rollout._replace(gap=gap)
+        return with_error(rollout, self.spread(simulator, pairs, windows), rng)
 
     def spread(self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows) -> Tensor:
         """Standard deviation of the error 1 .. horizon steps ahead, (window, horizon), float64."""
@@ -90,6 +83,24 @@ class RecordedGaps:
             return histories(pairs, windows.pair, windows.start, steps, SHORTEST, SEGMENTS)
         start = context_start(self.context, windows.start, steps)
         return single_segments(pairs, windows.pair, start, steps)
+
+
+def with_error(rollout: Rollout, spread: Tensor, rng: np.random.Generator) -> Rollout:
+    """The rollout (window, draw, horizon + 1) with errors of its gaps.
+
+    Args:
+        rollout: as simulated.
+        spread: standard deviation of the error by step, (window, horizon).
+        rng: source of the errors.
+    """
+    count, draws, steps = rollout.gap.shape
+    noise = standard_normal(rng, count * draws, steps, dtype=rollout.gap.dtype)
+    noise = noise.view(count, draws, steps)
+    common, own = noise[..., :1], noise[..., 1:]
+    error = COMMON**0.5 * common + (1 - COMMON) ** 0.5 * own
+    gap = rollout.gap.clone()
+    gap[..., 1:] += spread.to(gap.dtype)[:, None] * error
+    return rollout._replace(gap=gap)
 
 
 def observation_model(name: str, context_steps: int, context: str = FIRST) -> RecordedGaps | None:

@@ -14,6 +14,7 @@ from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.data.source import Splits
 from asbc.errors import InputError
+from asbc.evaluation.observation import error_spread, kinematics_of, with_error
 from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.scores import VARIABLES, central_coverage, sorted_by_step
 from asbc.posterior.posterior import Posterior
@@ -202,19 +203,29 @@ class Predictive:
 
     @torch.no_grad()
     def check(
-        self, predict: Predict, grids: Sequence[Examples], draws: int | None = None
+        self,
+        predict: Predict,
+        simulator: Simulator,
+        grids: Sequence[Examples],
+        draws: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Mean scores and coverages of gap, speed and acceleration, both (3,).
 
-        Each of the grids counts alike. The noise is the same at every check.
+        Each of the grids counts alike. The noise is the same at every check. Gaps are scored as
+        predicted; whether they are covered is asked of gaps with the recording's own error
+        (`asbc.evaluation.observation`), which no parameter of a driver should have to explain.
         """
+        kinematics = kinematics_of(simulator)
         found = []
         for grid in grids:
             scores, held = [], []
             for i, part in enumerate(grid.split(CHUNK)):
-                rollout = predict(part, draws or self.validation_draws, key(VALIDATION_SEED, i))
+                seed = key(VALIDATION_SEED, i)
+                rollout = predict(part, draws or self.validation_draws, seed)
                 scores.append(self.scores(rollout, part))
-                held.append(self.held(rollout, part))
+                spread = error_spread(part.newest, kinematics, simulator.dt, self.horizon)
+                observed = with_error(rollout, spread, stream(seed, "observation"))
+                held.append(self.held(observed, part))
             found.append(torch.stack([torch.cat(scores).mean(0), torch.cat(held).mean(0)]))
         score, share = torch.stack(found).mean(0)
         return score, share

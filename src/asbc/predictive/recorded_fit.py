@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from asbc.predictive.objective import SERIES, Predictive
 from asbc.predictive.recorded_windows import Examples, RecordedWindows
-from asbc.simulator import Rollout
+from asbc.simulator import Rollout, Simulator
 from asbc.training.loop import Patience, Weights, copy_weights, one_cycle
 from asbc.training.train import quiet_lightning
 from asbc.utils.progress import bar
@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class RecordedModel(nn.Module, ABC):
-    """A module that predicts."""
+    """A module that predicts; `simulator` has the time step and the kinematics."""
+
+    simulator: Simulator
 
     @abstractmethod
     def predict(self, examples: Examples, draws: int, seed: int) -> Rollout:
@@ -74,7 +76,7 @@ class RecordedFit(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Score what there is: it sets the scales, and is a candidate."""
         self.average = copy_weights(self.model)
-        self.scales, _ = self.objective.check(self.model.predict, self.grids)
+        self.scales, _ = self.objective.check(self.model.predict, self.model.simulator, self.grids)
         self._note()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -113,7 +115,7 @@ class RecordedFit(pl.LightningModule):
         self.model.load_state_dict(self.best)
 
     def _note(self) -> None:
-        score, held = self.objective.check(self.model.predict, self.grids)
+        score, held = self.objective.check(self.model.predict, self.model.simulator, self.grids)
         if self.rule.update(float((score / self.scales).mean())):
             self.best = copy_weights(self.model)
         log.info(

@@ -46,6 +46,11 @@ class Examples:
     def __len__(self) -> int:
         return len(self.states)
 
+    @property
+    def newest(self) -> Tensor:
+        """The newest segment of each context, (window, steps, 3)."""
+        return self.states if isinstance(self.states, Tensor) else self.states.states[:, 0]
+
     def split(self, size: int) -> Iterator["Examples"]:
         """Parts of `size` windows, the last may be smaller."""
         for place in self.windows.pair.split(size):

@@ -296,7 +296,7 @@ class PredictiveStage(pl.Callback):
     def _check(self, posterior: Posterior, draws: int | None = None) -> tuple[Tensor, Tensor]:
         """Mean scores and coverages of the validation drivers, both (3,)."""
         predict = partial(self.objective.predict, posterior.draw, self.simulator)
-        return self.objective.check(predict, self.grids, draws)
+        return self.objective.check(predict, self.simulator, self.grids, draws)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on."""
