@@ -196,6 +196,18 @@ def test_missing_figures_say_what_they_need(save_run, tmp_path, draw_nothing) ->
     assert "Fig. 6 (ablations) needs" in text and "Fig. 7 (T_E sweep) needs" in text
 
 
+def test_a_page_takes_the_tables_of_several_reports(save_run, tmp_path, draw_nothing) -> None:
+    save_run("b", acquisition=None, method="Pooled B-IDM")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- after_context -->\n<!-- end -->\n<!-- other_after_context -->\n<!-- end -->"
+    )
+    runs = find_runs(str(tmp_path / "runs"))
+    write_studies(runs, tmp_path / "out", pages=[page], prefix="other_")
+    before, after = page.read_text().split("<!-- other_after_context -->")
+    assert "Pooled B-IDM" in after and "Pooled B-IDM" not in before
+
+
 def test_the_command_prints_table_one(save_run, tmp_path, draw_nothing, capsys) -> None:
     runs = [save_run("g0"), save_run("b", acquisition=None, method="Pooled B-IDM")]
     shown = ",".join(map(str, runs))

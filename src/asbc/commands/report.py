@@ -26,6 +26,6 @@ def main(cfg: DictConfig) -> None:
         )
     else:
         lines = write_studies(
-            find_runs(patterns), output, cfg.mixed, cfg.pair, cfg.agreement, pages
+            find_runs(patterns), output, cfg.mixed, cfg.pair, cfg.agreement, pages, cfg.prefix
         )
     print("\n".join(lines))

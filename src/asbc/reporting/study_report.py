@@ -56,6 +56,7 @@ def write_studies(
     pair: str | None = None,
     agreement: bool = True,
     pages: Sequence[Path] = (),
+    prefix: str = "",
 ) -> list[str]:
     """Write one report per group of comparable runs; returns what to tell the user.
 
@@ -66,6 +67,7 @@ def write_studies(
         pair: id of the case study's pair.
         agreement: whether to compare posteriors with exact draws, where the runs hold some.
         pages: Markdown pages whose marked blocks take the tables of the largest group.
+        prefix: before the names of these blocks.
     """
     if mixed not in ("refuse", "separate"):
         raise InputError(f"mixed={mixed}; expected refuse or separate")
@@ -75,7 +77,8 @@ def write_studies(
     lines = []
     for i, group in enumerate(groups):
         place = folder if len(groups) == 1 else folder / f"group_{i + 1}"
-        lines += write_study(with_suffixes(group), place, pair, agreement, () if i else pages)
+        given = () if i else pages
+        lines += write_study(with_suffixes(group), place, pair, agreement, given, prefix)
         lines += ["", (place / "table1.md").read_text()]
         lines += [f"what beats what: {place / COMPARISON}", f"report: {place / 'report.html'}"]
     return lines
@@ -87,6 +90,7 @@ def write_study(
     pair: str | None = None,
     agreement: bool = True,
     pages: Sequence[Path] = (),
+    prefix: str = "",
 ) -> list[str]:
     """Write tables, figures and `report.html` over comparable, labelled runs.
 
@@ -96,6 +100,7 @@ def write_study(
         pair: id of the case study's pair; None for the median pair of the first method.
         agreement: whether to compare posteriors with exact draws, where the runs hold some.
         pages: Markdown pages whose marked blocks take the tables.
+        prefix: before the names of these blocks, for a page with tables of several reports.
 
     Returns:
         What was left out, and what it would need.
@@ -106,7 +111,8 @@ def write_study(
     agreements = compare_posteriors(runs, missing) if agreement else []
     write_comparison(runs, summaries, agreements, folder)
     for page in pages:
-        publish(page, _blocks(summaries, agreements))
+        blocks = _blocks(summaries, agreements)
+        publish(page, {f"{prefix}{name}": block for name, block in blocks.items()})
     sections = [
         Section(
             f"Table 1, {PROTOCOL_TITLES[name]}",
