@@ -10,7 +10,7 @@ import torch
 
 from asbc.errors import InputError
 from asbc.posterior.redraw import redraw
-from asbc.utils.random import stream
+from asbc.utils.random import standard_normal, stream
 
 both_transforms = pytest.mark.parametrize("transform", ["softplus", "bounded"])
 both_flows = pytest.mark.parametrize("flow", ["maf", "nsf"])
@@ -156,6 +156,19 @@ def test_standardisation(make_estimator, box_prior):
     u = posterior.transform.inverse(prior.sample(100_000, stream(0, "u")))
     torch.testing.assert_close(posterior.u_mean, u.mean(0), rtol=0, atol=0.03)
     torch.testing.assert_close(posterior.u_std, u.std(0), rtol=0.02, atol=0)
+
+
+def test_targets_that_spread_farther_than_the_prior_set_their_own_scale(make_estimator, box_prior):
+    """A known normal law in u comes out standard; bounds, where u has none, do not count."""
+    prior = box_prior([0.5, 1.0], [2.0, 5.0])
+    posterior = make_estimator(prior, "nsf", "bounded").posterior
+    mean, std = posterior.u_mean.clone(), posterior.u_std.clone()
+    normal = standard_normal(stream(0, "wide"), 20_000, 2)
+    theta = posterior.transform(mean + 0.7 + 1.5 * std * normal)
+    theta[:20] = prior.high
+    posterior.set_target_scaling(theta)
+    torch.testing.assert_close(posterior.u_std, 1.5 * std, rtol=0.03, atol=0)
+    torch.testing.assert_close(posterior.u_mean, mean + 0.7, rtol=0, atol=0.05)
 
 
 def test_wrong_shapes_are_named(make_estimator, box_prior):

@@ -30,6 +30,8 @@ from asbc.utils.random import standard_normal
 ENCODE_CHUNK, SEGMENTS_CHUNK = 256, 64
 # Pairs that set the scale of coordinates by trajectory.
 SCALING_PAIRS = 1024
+# Standard deviations between the 2.5% and 97.5% quantiles of a normal law.
+CENTRAL_95 = 3.92
 
 
 class PosteriorSamples(NamedTuple):
@@ -56,7 +58,8 @@ class Posterior(nn.Module):
     """Encoder, flow and transform with their standardisation: log-densities and samples.
 
     Inputs are standardised by the mean and standard deviation of the pairs given to `set_scaling`;
-    u = T^-1(theta) by those under the prior. Where the transform has coordinates of u by
+    u = T^-1(theta) by those under the prior, unless `set_target_scaling` is told what is inferred
+    instead. Where the transform has coordinates of u by
     trajectory, the flow sees these in place of u, and what describes them at the end of the
     context. All four statistics are buffers, saved with the weights.
     What is not called `training_...`, but for `embed`, is evaluated without dropout and without
@@ -114,6 +117,20 @@ class Posterior(nn.Module):
         self._set_input_scaling(states)
         if isinstance(states, Tensor):
             self._set_coordinate_scaling(theta, states)
+
+    def set_target_scaling(self, theta: Tensor) -> None:
+        """Standardise u by these theta (N, dim): what is inferred is not spread as the prior is.
+
+        A residual that moves on after the context (`robust=`) spreads farther than the prior, and
+        a spline flow is the identity beyond its box. By quantiles, since a few theta lie at the
+        very bounds, where u has no bound.
+        """
+        if self.transform.size:
+            return  # coordinates by trajectory have a scale of their own
+        u = self.transform.inverse(theta).double()
+        low, middle, high = torch.quantile(u, torch.tensor([0.025, 0.5, 0.975]).double(), dim=0)
+        self.u_mean.copy_(middle)
+        self.u_std.copy_((high - low) / CENTRAL_95)
 
     def _set_input_scaling(self, states: Tensor | Segments) -> None:
         """Standardise inputs by the mean and standard deviation of `states` (N, T, input)."""

@@ -197,6 +197,8 @@ class RoundCallback(pl.Callback):
             content = data.buffer.content
             with on_cpu(estimator) as posterior:
                 posterior.set_scaling(content.theta, content.observed)
+                if not data.simulator.exact:
+                    posterior.set_target_scaling(content.theta)
                 scaled = posterior.state_dict()
             estimator.posterior.load_state_dict(scaled)
             self.round_weights = copy_weights(estimator)
