@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "score a trained run on held-out drivers",
     "baseline": "fit and score a method to compare with",
     "calibrate": "a posterior for every driver of a file",
+    "page": "a page that calibrates drivers in a browser",
     "models": "the models inside the package, and their cards",
     "simulate": "traffic of a calibrated population",
     "report": "tables and figures over many runs",
