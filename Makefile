@@ -11,7 +11,7 @@ WHEEL  := build/wheel
 # One thread per process: pytest runs one process per core.
 TEST_ENV := OMP_NUM_THREADS=1 WANDB_MODE=offline
 
-.PHONY: demo models comparison design benchmarks test nightly wheel lint format clean
+.PHONY: demo models page comparison design benchmarks test nightly wheel lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,11 +27,17 @@ $(VENV)/.dev: pyproject.toml
 
 demo: $(VENV)/.core  ## set up, calibrate the embedded recordings by a shipped model, then train one and evaluate it
 	$(BIN)/asbc calibrate data=synthetic output=$(DEMO)/calibration
+	$(BIN)/asbc page data=synthetic output=$(DEMO)/page.html
 	$(BIN)/asbc train experiment=quick threads=2 hydra.run.dir=$(DEMO)/run
 	$(BIN)/asbc evaluate run=$(DEMO)/run threads=2
 
 models: $(VENV)/.dev  ## train the models inside the package again, bit for bit on the same machine
 	$(BIN)/asbc models make=all
+	$(MAKE) page
+
+page: $(VENV)/.dev  ## the page of the default model in docs/, and its pictures where there is a Chromium
+	$(BIN)/asbc page output=docs/page.html
+	ASBC_SCREENSHOTS=docs/figures $(TEST_ENV) $(BIN)/python -m pytest -q tests/page/test_screenshots.py
 
 comparison: $(VENV)/.dev  ## both ASBC variants and every baseline on the pairs file DATA=FILE
 	@test -n "$(DATA)" || { echo "usage: make comparison DATA=FILE"; exit 2; }
@@ -70,6 +76,7 @@ wheel: $(VENV)/.dev  ## build a wheel, and use it in an environment and a folder
 		$$ASBC models && \
 		$$ASBC calibrate data=synthetic calibration.samples=50 output=shipped && \
 		test -s shipped/draws.parquet && test -s shipped/drivers.add.xml && \
+		$$ASBC page output=page.html && test -s page.html && \
 		$$ASBC train experiment=smoke hydra.run.dir=run && \
 		$$ASBC evaluate run=run evaluation=fast && \
 		$$ASBC calibrate run=run calibration.samples=50 output=calibrated && \

@@ -23,13 +23,18 @@ from asbc.simulator.residuals import Prefix
 DRAWS, TOLERANCE = 40, 1e-4
 
 INFER = """
-const posterior = new Posterior(model, await readTensors(model.tensors, text));
-const contexts = segments.map((some) => posterior.context(
-  some.map(({ states, length, age }) => ({ states: Float64Array.from(states), length, age: age ?? NaN }))
-));
+const tensors = await readTensors(model.tensors, text);
+const posterior = new Posterior(model, tensors);
+const flat = ({ states, length, age }) =>
+  ({ states: Float64Array.from(states), length, age: age ?? NaN });
+const contexts = segments.map((some) => posterior.context(some.map(flat)));
 const theta = contexts.map((c, i) => [...posterior.fromNoise(Float64Array.from(noise[i]), c)]);
-const novelty = model.novelty ? new Novelty(model.novelty, await readTensors(model.tensors, text)) : null;
-return { contexts: contexts.map((c) => [...c]), theta, novelty: novelty && contexts.map((c) => novelty.distance(c)) };
+const novelty = model.novelty ? new Novelty(model.novelty, tensors) : null;
+return {
+  contexts: contexts.map((c) => [...c]),
+  theta,
+  novelty: novelty && contexts.map((c) => novelty.distance(c)),
+};
 """
 
 
@@ -178,7 +183,8 @@ def test_the_prior_is_the_same(run_js, simulators):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     density = run_js(
         "const prior = new Prior(marginals);"
-        "return theta.map((row) => row.reduce((sum, v, i) => sum + Math.log(prior.density(i, v)), 0));",
+        "const log = (row) => row.reduce((sum, v, i) => sum + Math.log(prior.density(i, v)), 0);"
+        "return theta.map(log);",
         marginals=[vars(m) for m in prior.marginals], theta=expected.tolist(),
     )  # fmt: skip
     np.testing.assert_allclose(density, prior.log_prob(torch.from_numpy(expected)), rtol=1e-5)
@@ -188,8 +194,8 @@ def test_random_numbers_depend_on_their_key_only_and_are_normal(run_js):
     from scipy import stats
 
     found = run_js(
-        "const draw = (...key) => [...new RandomStream(...key).normals(20000)];"
-        "return [draw(0, 'posterior', 'r/1'), draw(0, 'posterior', 'r/1'), draw(0, 'posterior', 'r/2'), draw(1, 'posterior', 'r/1')];"
+        "const draw = (seed, id) => [...new RandomStream(seed, 'posterior', id).normals(20000)];"
+        "return [draw(0, 'r/1'), draw(0, 'r/1'), draw(0, 'r/2'), draw(1, 'r/1')];"
     )
     first, again, other, seeded = map(np.array, found)
     assert np.array_equal(first, again)
@@ -245,8 +251,9 @@ def test_the_matern_process_continues_residuals_as_in_python(run_js, simulators)
     sigma, ell, observed = [0.3, 0.8, 0.1], [0.5, 3.0, 15.0], [0.2, 0.25, 0.1, -0.1, 0.05]
     found = run_js(
         "return ell.map((length, i) => {"
-        "  const process = new MaternResidual({ nugget }, [sigma[i], length], 0.2, { residuals, noise: 0.01 });"
-        "  return { ...process.step, ...process.start, free: new MaternResidual({ nugget }, [sigma[i], length], 0.2).start }; });",
+        "  const prefix = { residuals, noise: 0.01 };"
+        "  const process = new MaternResidual({ nugget }, [sigma[i], length], 0.2, prefix);"
+        "  return { ...process.step, ...process.start }; });",
         ell=ell, sigma=sigma, residuals=observed, nugget=process.nugget,
     )  # fmt: skip
     lengths, sizes = torch.tensor([ell, sigma], dtype=torch.float64)
@@ -258,9 +265,8 @@ def test_the_matern_process_continues_residuals_as_in_python(run_js, simulators)
         np.testing.assert_allclose(own["matrix"], step.matrix[..., i], rtol=1e-12)
         np.testing.assert_allclose(own["noise"], step.noise[..., i], rtol=1e-9)
         np.testing.assert_allclose(own["mean"], belief.mean[:, i], rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(
-            own["covariance"], belief.covariance[..., i], rtol=1e-8, atol=1e-12
-        )
+        covariance = belief.covariance[..., i]
+        np.testing.assert_allclose(own["covariance"], covariance, rtol=1e-8, atol=1e-12)
 
 
 def test_residuals_have_the_kernel_that_they_should(run_js):

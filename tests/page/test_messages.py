@@ -141,7 +141,8 @@ def test_other_names_and_units_are_matched_and_asked(give, opened, make_drivers,
     give(path)
     assert opened.evaluate("document.querySelector('#columns').open")
     chosen = opened.evaluate(
-        "[...document.querySelectorAll('#columns select')].map((s) => [s.id, s.selectedOptions[0].text])"
+        "[...document.querySelectorAll('#columns select')]"
+        ".map((s) => [s.id, s.selectedOptions[0].text])"
     )
     assert dict(chosen) == {
         "column-recording": "(all rows are one recording)",
@@ -165,10 +166,24 @@ def test_other_names_and_units_are_matched_and_asked(give, opened, make_drivers,
     assert "6 drivers calibrated" in opened.text("#outcome")
 
 
-@pytest.mark.parametrize(
-    ("step", "words"),
-    [(0.1, "thinned"), (0.04, "thinned"), (0.5, "interpolated"), (0.15, "interpolated")],
-)
+STEPS_AND_WORDS = [
+    (0.1, "thinned"), (0.04, "thinned"), (0.5, "interpolated"), (0.15, "interpolated"),
+]  # fmt: skip
+READ = """
+const file = new File([content], "d.csv");
+const header = await readHeader(file);
+const { columns } = matchColumns(header);
+const places = Object.fromEntries(Object.entries(columns).filter(([, v]) => v !== null));
+const table = await readTable(file, header, places, async () => {});
+const { groups } = soundPairs(table, "d", 0.2);
+const { pairs, drops } = makePairs(table, groups, { dt: 0.2, shortest: 75 });
+const plain = (value) => (ArrayBuffer.isView(value) ? [...value] : value);
+const lists = (pair) => Object.fromEntries(Object.entries(pair).map(([k, v]) => [k, plain(v)]));
+return { drops: [...drops], pairs: pairs.map(lists) };
+"""
+
+
+@pytest.mark.parametrize(("step", "words"), STEPS_AND_WORDS)
 def test_other_time_steps_are_resampled_as_the_command_does(step, words, run_js, make_drivers):
     from asbc.data.pairs import Pairs
     from asbc.data.resampling import resample
@@ -176,17 +191,7 @@ def test_other_time_steps_are_resampled_as_the_command_does(step, words, run_js,
 
     table = make_drivers(2, round(30 / step), step)
     content = table.to_csv(index=False)
-    found = run_js(
-        "const file = new File([content], 'd.csv');"
-        "const header = await readHeader(file);"
-        "const { columns } = matchColumns(header);"
-        "const places = Object.fromEntries(Object.entries(columns).filter(([, v]) => v !== null));"
-        "const table = await readTable(file, header, places, async () => {});"
-        "const { groups } = soundPairs(table, 'd', 0.2);"
-        "const { pairs, drops } = makePairs(table, groups, { dt: 0.2, shortest: 75 });"
-        "return { drops: [...drops], pairs: pairs.map((p) => ({ ...p, gap: [...p.gap], speed: [...p.speed], leader: [...p.leader], acceleration: [...p.acceleration] })) };",
-        content=content,
-    )  # fmt: skip
+    found = run_js(READ, content=content)
     read = validate_pairs(pd.read_csv(io.StringIO(content)), "d")
     resampled, done = resample(read, 0.2, "d")
     pairs = Pairs.from_table(resampled, 0.2)

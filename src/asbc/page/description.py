@@ -16,7 +16,6 @@ from nflows.transforms.autoregressive import (
 )
 from nflows.transforms.made import MaskedLinear
 from nflows.transforms.permutations import Permutation
-from torch import nn
 
 from asbc.calibration.export.sumo import ATTRIBUTES, SumoTypes, sumo_types
 from asbc.errors import InputError
@@ -99,7 +98,8 @@ def describe_network(posterior: Posterior) -> dict[str, Any]:
         raise _refused("encoder", encoder, "local_global, actions or differences")
     if type(transform) not in TRANSFORMS:
         raise _refused("transform", transform, "bounded, prior or softplus")
-    first = encoder.global_attention[0]
+    first: Any = encoder.global_attention[0]
+    update: Any = encoder.global_update[0]
     return {
         "encoder": {
             "features": _features(encoder.features),
@@ -107,7 +107,7 @@ def describe_network(posterior: Posterior) -> dict[str, Any]:
             "layers": len(encoder.global_attention),
             "heads": first.heads,
             "window": encoder.local_attention[0].window if encoder.local_attention else 0,
-            "hidden": encoder.global_update[0].expand.out_features,
+            "hidden": update.expand.out_features,
             "buckets": {
                 "exact": GlobalAttention.EXACT,
                 "count": GlobalAttention.BUCKETS,
@@ -123,7 +123,7 @@ def describe_network(posterior: Posterior) -> dict[str, Any]:
             "shortest": pool.shortest,
             "max_segments": pool.max_segments,
         },
-        "flow": [_flow_part(part) for part in _parts(posterior)],
+        "flow": [_flow_part(part) for part in posterior.flow.flow._transform._transforms],
         "transform": {
             "kind": TRANSFORMS[type(transform)],
             "epsilon": getattr(transform, "epsilon", 0.0),
@@ -139,11 +139,7 @@ def _features(features: object) -> dict[str, Any]:
     raise _refused("encoder.features", features, "States or StatesAndActions")
 
 
-def _parts(posterior: Posterior) -> Sequence[nn.Module]:
-    return list(posterior.flow.flow._transform._transforms)
-
-
-def _flow_part(part: nn.Module) -> dict[str, Any]:
+def _flow_part(part: Any) -> dict[str, Any]:
     if isinstance(part, Permutation):
         return {"order": part._permutation.tolist()}
     net = part.autoregressive_net
@@ -216,7 +212,8 @@ def encode_tensors(tensors: Mapping[str, np.ndarray]) -> Tensors:
 
 def describe_simulator(simulator: Simulator) -> tuple[dict[str, Any] | None, str]:
     """Law, residual and kinematics; None, and why, where a browser cannot simulate them."""
-    law, residual = simulator.law, simulator.residual
+    law: Any = simulator.law
+    residual = simulator.residual
     if isinstance(law, SumoModel):
         return None, f"{law.name} is simulated by SUMO itself: predictions need SUMO."
     if type(law) in (IDM, SumoIDM):
@@ -259,9 +256,8 @@ def _sumo(types: SumoTypes, names: Sequence[str]) -> dict[str, Any] | None:
 def _card(run: Run) -> dict[str, Any]:
     """What a user should know of the model, as lines of text."""
     data = run.config["data"]
-    lines = {
-        "reads": f"{data['context_steps']} samples of {data['dt']:g} s, resampled from other steps"
-    }
+    read = f"{data['context_steps']} samples of {data['dt']:g} s"
+    lines = {"reads": f"{read}, resampled from other steps"}
     if not isinstance(run, ShippedRun):
         return {"title": run.label, "lines": lines, "limits": []}
     card = run.card

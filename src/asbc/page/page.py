@@ -23,7 +23,17 @@ from asbc.utils.files import write_text
 SHARED = ("numbers", "random", "transform", "residual", "simulator", "columns")
 WORKER = (
     *("weights", "encoder", "segment_pool", "spline", "flow", "posterior"),
-    *("csv", "motion", "checks", "resampling", "history", "flags", "exports", "worker"),
+    *(
+        "csv",
+        "motion",
+        "plausibility",
+        "checks",
+        "resampling",
+        "history",
+        "flags",
+        "exports",
+        "worker",
+    ),
 )
 VIEW = (
     *("dom", "canvas", "density_chart", "corner_chart", "trajectory_chart", "columns_dialog"),
@@ -57,7 +67,7 @@ def render(run: Run, example: str) -> str:
     described |= {"tensors": tensors.listed, "version": version("asbc")}
     worker = joined((*SHARED, *WORKER))
     view = joined((*SHARED, *VIEW))
-    style = _source("page.css")
+    style = source_of("page.css")
     parts = {
         "TITLE": html.escape(described["card"]["title"]),
         "POLICY": policy(view, style),
@@ -68,7 +78,7 @@ def render(run: Run, example: str) -> str:
         "WORKER": _data(json.dumps(worker)),
         "SCRIPT": view,
     }
-    template = _source("page.html")
+    template = source_of("page.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 
@@ -90,7 +100,7 @@ def policy(script: str, style: str) -> str:
 
 def joined(names: Sequence[str]) -> str:
     """Scripts one after the other, in a scope of their own."""
-    bodies = [f"// ---- {name}.js\n{_source(f'js/{name}.js')}" for name in names]
+    bodies = [f"// ---- {name}.js\n{source_of(f'js/{name}.js')}" for name in names]
     return "\n".join(['"use strict";', "(() => {", *bodies, "})();", ""])
 
 
@@ -104,7 +114,8 @@ def example_csv(pairs: Pairs, count: int) -> str:
     return table.round(DIGITS).to_csv(index=False)
 
 
-def _source(name: str) -> str:
+def source_of(name: str) -> str:
+    """A file of this package."""
     return resources.files("asbc.page").joinpath(name).read_text("utf-8")
 
 

@@ -58,6 +58,10 @@ function listen() {
   });
   byId("drivers").addEventListener("change", () => select(Number(byId("drivers").value)));
   byId("search").addEventListener("input", fillList);
+  const narrow = matchMedia("(max-width: 760px)");
+  const resize = () => (byId("drivers").size = narrow.matches ? 1 : 14);
+  narrow.addEventListener("change", resize);
+  resize();
   for (const id of ["draws", "seed"]) byId(id).addEventListener("change", () => rows.length && calibrate());
   document.addEventListener("click", (event) => {
     for (const details of document.querySelectorAll("header details[open]")) {
@@ -77,7 +81,7 @@ function openExample() {
 /** Show one of the page's states: start, progress or results. */
 function showOnly(part) {
   for (const id of ["start", "progress", "results"]) byId(id).hidden = id !== part;
-  byId("again").hidden = part === "progress";
+  byId("again").hidden = part !== "results";
   document.body.dataset.state = part;
 }
 
@@ -97,6 +101,7 @@ function say(text, actions = [], more = []) {
     ...(buttons.length ? [element("div", { className: "buttons" }, ...buttons)] : [])
   );
   byId("message").hidden = false;
+  byId("message").scrollIntoView({ block: "nearest" });
 }
 
 function report({ reading, checking, calibrated, of }) {

@@ -68,7 +68,7 @@ class CornerChart extends Chart {
     const x = (v) => left + ((v - prior.low[column]) / (prior.high[column] - prior.low[column])) * (right - left);
     const y = (v) => bottom - ((v - prior.low[row]) / (prior.high[row] - prior.low[row])) * (bottom - top);
     context.fillStyle = this.colour(this.colourName);
-    context.globalAlpha = Math.min(0.6, 160 / (xs.length / every));
+    context.globalAlpha = Math.min(0.6, 420 / (xs.length / every));
     const size = right - left > 60 ? 1.8 : 1.3;
     for (let i = 0; i < xs.length; i += every) context.fillRect(x(xs[i]) - size / 2, y(ys[i]) - size / 2, size, size);
     context.globalAlpha = 1;
@@ -81,7 +81,7 @@ class CornerChart extends Chart {
     context.fillRect(left, top, right - left, bottom - top);
     context.globalAlpha = 1;
     this.font(Math.min(15, (right - left) / 3.6), Math.abs(value) > 0.3 ? "600" : "");
-    const text = `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)}`;
+    const text = value.toFixed(2).replace("-0.00", "0.00").replace("-", "−");
     this.text(text, (left + right) / 2, (top + bottom) / 2, { colour: "ink", align: "center", base: "middle" });
   }
 

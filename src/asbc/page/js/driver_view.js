@@ -60,7 +60,10 @@ class DriverView {
     };
     canvas.addEventListener("pointermove", follow);
     canvas.addEventListener("pointerdown", follow);
-    slider.addEventListener("input", () => this.move(Number(slider.value)));
+    slider.addEventListener("input", () => {
+      this.trajectory.scroll(Number(slider.value));
+      this.move(Number(slider.value));
+    });
     byId("pair").addEventListener("change", () => this.choosePair(Number(byId("pair").value)));
   }
 

@@ -1,6 +1,7 @@
 // Play: drivers live behind a leader, recorded or drawn by hand, with sliders for theta.
 
 const HAND_SECONDS = 60;
+const MOST_SECONDS = 180; // of a recorded leader
 const TEN = 10;
 
 /** The panel where drivers drive. */
@@ -82,15 +83,15 @@ class PlayView {
     const key = [this.seedOf(), "play", this.driver.id, this.drawn];
     const drivers = ten ? await this.assistant.ask("draw", { count: TEN, key }) : [this.theta];
     const pair = this.driver.pairs[0];
-    const leader = this.byHand() ? this.handProfile(pair) : pair.leader;
+    const leader = this.byHand() ? this.handProfile(pair) : pair.leader.subarray(0, Math.round(MOST_SECONDS / this.model.dt));
     const start = { gap: pair.gap[0], speed: pair.speed[0] };
     const randomOf = (i) => new RandomStream(...key, "residual", i);
     this.traffic = new Traffic(this.simulator, drivers, leader, start, randomOf);
     this.cursor = null;
     for (const { input } of this.sliders) input.disabled = ten;
     byId("take-median").disabled = byId("take-draw").disabled = ten;
-    const whose = ten ? ["ten drawn from the population", "green"] : ["the driver", "blue"];
-    fillLegend("play-legend", [["leader", "grey", "dashed"], whose]);
+    const whose = ten ? [["the first of ten", "blue"], ["the others", "green"]] : [["the driver", "blue"]];
+    fillLegend("play-legend", [["leader", "grey", "dashed"], ...whose]);
     byId("pad-title").textContent = this.byHand() ? "Draw the leader's speed here" : "Speeds";
     byId("pad-hint").textContent = this.byHand()
       ? "Drag to draw. With the keyboard: ← → move, ↑ ↓ change the leader's speed from there on."

@@ -6,16 +6,31 @@ const PANELS = [
   ["acceleration", "acceleration (m/s²)", 0.8],
 ];
 
-/** Gap, speeds and acceleration over time. */
+const LONGEST_VIEW = 120; // s shown at once: in more than this a fan of 10 s is a speck
+
+/** Gap, speeds and acceleration over time; of a long recording, the part around the moment. */
 class TrajectoryChart extends Chart {
   constructor(canvas, dt) {
     super(canvas);
-    Object.assign(this, { dt, pair: null, fan: null, seen: 0, moment: 0 });
+    Object.assign(this, { dt, pair: null, fan: null, seen: 0, moment: 0, first: 0 });
+  }
+
+  /** Samples that are shown. */
+  get count() {
+    return Math.min(this.pair.gap.length, Math.round(LONGEST_VIEW / this.dt) + 1);
+  }
+
+  /** Move the part that is shown, if the moment would lie at its edge or outside. */
+  scroll(moment) {
+    const ahead = moment - this.first;
+    if (ahead > 0.2 * this.count && ahead < 0.7 * this.count) return;
+    const wanted = moment - Math.round(this.count / 3);
+    this.first = Math.max(0, Math.min(wanted, this.pair.gap.length - this.count));
   }
 
   /** @param pair the recorded series. @param seen samples that the model has read. */
   show(pair, seen) {
-    Object.assign(this, { pair, seen, fan: null });
+    Object.assign(this, { pair, seen, fan: null, moment: 0, first: 0 });
     this.paint();
   }
 
@@ -29,7 +44,7 @@ class TrajectoryChart extends Chart {
   sampleAt(x) {
     const { left, right } = this.sides();
     const share = Math.min(Math.max((x - left) / (right - left), 0), 1);
-    return Math.round(share * (this.pair.gap.length - 1));
+    return this.first + Math.round(share * (this.count - 1));
   }
 
   sides() {
@@ -40,8 +55,10 @@ class TrajectoryChart extends Chart {
     if (!this.pair) return;
     const { pair, dt, height } = this;
     const { left, right } = this.sides();
-    const last = (pair.gap.length - 1) * dt;
-    const time = Array.from(pair.gap, (_, t) => t * dt);
+    const [first, stop] = [this.first, this.first + this.count];
+    const range = [first * dt, (stop - 1) * dt];
+    const time = Array.from({ length: this.count }, (_, t) => (first + t) * dt);
+    const shown = (values) => values.subarray(first, stop);
     const total = PANELS.reduce((sum, [, , share]) => sum + share, 0);
     const room = height - 22 - 10 * PANELS.length;
     let top = 4;
@@ -49,16 +66,16 @@ class TrajectoryChart extends Chart {
       const bottom = top + (room * share) / total;
       const box = { left, right, top, bottom };
       const lastPanel = index === PANELS.length - 1;
-      const scale = this.axes(box, [0, Math.max(last, dt)], this.limits(name), { xLabels: lastPanel });
+      const scale = this.axes(box, range, this.limits(name, shown), { xLabels: lastPanel });
       this.shade(box, scale);
       this.context.save();
       this.context.beginPath();
       this.context.rect(left, top, right - left, bottom - top);
       this.context.clip();
       const xs = time.map(scale.x);
-      if (name === "speed") this.line(xs, Array.from(pair.leader, scale.y), "grey", 1.5, [5, 3]);
+      if (name === "speed") this.line(xs, Array.from(shown(pair.leader), scale.y), "grey", 1.5, [5, 3]);
       if (this.fan) this.drawFan(this.fan[name], scale);
-      this.line(xs, Array.from(pair[name], scale.y), "ink", 1.6);
+      this.line(xs, Array.from(shown(pair[name]), scale.y), "ink", 1.6);
       this.cursor(box, scale, name);
       this.context.restore();
       this.text(label, left + 5, top + 12, { colour: "ink" });
@@ -66,11 +83,11 @@ class TrajectoryChart extends Chart {
     });
   }
 
-  limits(name) {
+  limits(name, shown) {
     const { pair } = this;
-    let [low, high] = extentOf(pair[name]);
+    let [low, high] = extentOf(shown(pair[name]));
     if (name === "speed") {
-      const [least, most] = extentOf(pair.leader);
+      const [least, most] = extentOf(shown(pair.leader));
       [low, high] = [Math.min(low, least), Math.max(high, most)];
     }
     if (name === "acceleration") [low, high] = [Math.min(low, -1), Math.max(high, 1)];
@@ -80,8 +97,9 @@ class TrajectoryChart extends Chart {
   }
 
   /** What the model has read. */
-  shade({ left, top, bottom }, { x }) {
-    const stop = x((this.seen - 1) * this.dt);
+  shade({ left, right, top, bottom }, { x }) {
+    const stop = Math.min(x((this.seen - 1) * this.dt), right);
+    if (stop <= left) return;
     this.context.fillStyle = this.colour("blue-wash");
     this.context.globalAlpha = 0.5;
     this.context.fillRect(left, top, stop - left, bottom - top);
