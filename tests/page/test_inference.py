@@ -1,11 +1,14 @@
 """What the page computes is what Python computes, in a real browser."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from asbc.config import CONF, build, compose
-from asbc.data.history import histories
+from asbc.data.grouped_pairs import group_by_driver
+from asbc.data.history import driver_places, histories
 from asbc.errors import InputError
 from asbc.page.description import (
     describe,
@@ -139,6 +142,66 @@ def test_several_segments_of_any_length_give_the_same_draws(run_js, recordings):
     model, text = page_model(posterior)
     given = {"noise": noise.flatten(1).tolist(), "segments": as_lists(segments)}
     compare(run_js(INFER, model=model, text=text, **given), posterior, segments, noise)
+
+
+SEGMENTS = """
+const asArrays = (pair) => {
+  const series = ["gap", "speed", "leader"].map((name) => [name, Float64Array.from(pair[name])]);
+  return { ...pair, ...Object.fromEntries(series) };
+};
+const { drivers, short } = makeDrivers(pairs.map(asArrays), pool, 0.2);
+const found = drivers.map((driver) => segmentsOf(driver, { pool }, 0.2));
+const plain = (own) => own.map((s) => ({ ...s, pair: s.pair.id, states: [...s.states] }));
+return { ids: drivers.map((d) => d.id), segments: found.map(plain), short: [...short] };
+"""
+
+
+def page_pairs(pairs):
+    """Pairs as the page keeps them."""
+    for i, name in enumerate(pairs.pair_id):
+        own = pairs.pair(i)
+        series = {"gap": own["gap"], "speed": own["speed"], "leader": own["leader_speed"]}
+        yield {
+            "id": name,
+            "follower": pairs.follower[i],
+            "recording": pairs.recording[i],
+            "start": float(pairs.begin[i]),
+            **{key: values.tolist() for key, values in series.items()},
+        }
+
+
+@pytest.mark.parametrize("clock", [True, False])
+def test_drivers_with_several_pairs_have_the_segments_of_the_command(clock, run_js, recordings):
+    """Order, lengths and ages, where times are of one clock and where they cannot be."""
+    some = recordings.select([0, 1, 2, 3, 4, 5])
+    followers = ("sim/b", "sim/a", "sim/b", "sim/a", "sim/b", "sim/c")
+    names = ("sim/b-10", "sim/a-1", "sim/b-2", "sim/a-3", "sim/b-1", "sim/c")
+    begin = torch.tensor([500.0, 0.0, 100.0, 80.0, 900.0, 3.0], dtype=torch.float64)
+    pairs = replace(
+        some, follower=followers, pair_id=names, recording=("sim",) * 6,
+        begin=begin if clock else torch.zeros(6, dtype=torch.float64),
+    )  # fmt: skip
+    pairs, _ = group_by_driver(pairs, 15)
+    places = driver_places(pairs, 75, 15, 8)
+    expected = places.segments(pairs, 75)
+    pool = {"steps": 75, "shortest": 15, "max_segments": 8}
+    found = run_js(SEGMENTS, pairs=list(page_pairs(pairs)), pool=pool)
+    assert found["ids"] == ["sim/a", "sim/b", "sim/c"] == list(dict.fromkeys(pairs.follower))
+    for own, theirs in zip(found["segments"], as_lists(expected), strict=True):
+        assert [s["length"] for s in own] == [s["length"] for s in theirs]
+        ages = [[np.nan if s["age"] is None else s["age"] for s in side] for side in (own, theirs)]
+        np.testing.assert_allclose(*ages, atol=1e-4)
+        for mine, other in zip(own, theirs, strict=True):
+            np.testing.assert_allclose(mine["states"], other["states"], rtol=1e-6)
+
+
+def test_a_driver_with_too_little_is_named_as_by_the_command(run_js, recordings):
+    pairs, bad = group_by_driver(recordings.select([0, 1]), 1000)
+    assert not len(pairs)
+    given = list(page_pairs(recordings.select([0, 1])))
+    pool = {"steps": 2000, "shortest": 1000, "max_segments": 8}
+    found = run_js(SEGMENTS, pairs=given, pool=pool)
+    assert dict(found["short"]) == bad and found["ids"] == []
 
 
 def test_a_past_is_cut_into_the_same_segments(run_js):

@@ -64,13 +64,14 @@ def describe(run: Run) -> tuple[dict[str, Any], Tensors]:
     """
     posterior, simulator = run.posterior, run.simulator
     steps = run.config["data"]["context_steps"]
-    novelty = run.novelty(steps)
+    model = run.model(context=None)
+    novelty = run.novelty(steps, model.context)
     forward, why_not = describe_simulator(simulator)
     settings = EvaluationSettings()
     described = {
         "name": run.shown,
         "label": run.label,
-        "predictive": run.model().predictive,
+        "predictive": model.predictive,
         "dt": simulator.dt,
         "context_steps": steps,
         "horizon": round(HORIZON / simulator.dt),
@@ -257,6 +258,8 @@ def _card(run: Run) -> dict[str, Any]:
     """What a user should know of the model, as lines of text."""
     data = run.config["data"]
     read = f"{data['context_steps']} samples of {data['dt']:g} s"
+    if run.posterior.pool is not None:
+        read = f"up to {run.posterior.pool.max_segments} segments of at most {read}"
     lines = {"reads": f"{read}, resampled from other steps"}
     if not isinstance(run, ShippedRun):
         return {"title": run.label, "lines": lines, "limits": []}

@@ -21,12 +21,17 @@ listen();
 /** What the model is, in words. */
 function describeModel() {
   const { card } = model;
-  const lines = Object.entries(card.lines).map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text)));
+  const lines = Object.entries(card.lines).map(([name, text]) =>
+    element("div", {}, element("dt", {}, name), element("dd", {}, text)),
+  );
   const limits = card.limits.map((text) => element("p", { className: "hint" }, text));
-  const kind = model.predictive ? [element("p", {}, "Trained to predict recorded drivers: its draws are no posterior of the simulator.")] : [];
+  const kind = model.predictive
+    ? [element("p", {}, "Trained to predict recorded drivers: its draws are no posterior of the simulator.")]
+    : [];
   byId("card-body").append(element("b", {}, card.title), ...kind, element("dl", {}, ...lines), ...limits);
   const least = model.pool ? model.pool.shortest : model.context_steps;
-  byId("shortest").textContent = `${formatG(least * model.dt)} s of a driver`;
+  const more = model.pool ? " at a time, and all there is" : "";
+  byId("shortest").textContent = `${formatG(least * model.dt)} s of a driver${more}`;
   byId("version").textContent = model.version;
 }
 
@@ -69,7 +74,8 @@ function listen() {
     }
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") for (const details of document.querySelectorAll("header details[open]")) details.open = false;
+    if (event.key === "Escape")
+      for (const details of document.querySelectorAll("header details[open]")) details.open = false;
   });
 }
 
@@ -98,7 +104,7 @@ function say(text, actions = [], more = []) {
   byId("message").replaceChildren(
     element("p", { className: "text" }, text),
     ...(more.length ? [element("ol", {}, ...more.map((line) => element("li", {}, line)))] : []),
-    ...(buttons.length ? [element("div", { className: "buttons" }, ...buttons)] : [])
+    ...(buttons.length ? [element("div", { className: "buttons" }, ...buttons)] : []),
   );
   byId("message").hidden = false;
   byId("message").scrollIntoView({ block: "nearest" });
@@ -126,7 +132,8 @@ async function openFile(file) {
     current = { ...current, file, found };
     if (!found.missing.length && !found.unsure) return await readFile(found.columns, found.units);
     showOnly("start");
-    if (found.message && found.missing.some((name) => !STAND_INS[name])) say(found.message, [["Choose the columns", chooseColumns]]);
+    if (found.message && found.missing.some((name) => !STAND_INS[name]))
+      say(found.message, [["Choose the columns", chooseColumns]]);
     await chooseColumns();
   } catch (error) {
     fail(error);
@@ -136,7 +143,9 @@ async function openFile(file) {
 /** Ask for columns and units, beginning with what is known. */
 async function chooseColumns() {
   const { file, found } = current;
-  const text = found.message ?? `The names in ${file.name} are not quite those of a pairs table. Please check columns and units.`;
+  const text =
+    found.message ??
+    `The names in ${file.name} are not quite those of a pairs table. Please check them and the units.`;
   const chosen = await askForColumns(found, text);
   if (!chosen) return;
   Object.assign(found, chosen);
@@ -149,11 +158,23 @@ async function readFile(columns, units, skip = false) {
   const { file, found } = current;
   try {
     const read = await assistant.ask("read", { file, header: found.header, columns, units, skip }, report);
+    if (!read) return; // another file was opened meanwhile
     if (read.bad) {
       showOnly("start");
       const others = read.bad.slice(0, 20).map(([name, reason]) => `${name}: ${reason}`);
-      const actions = read.sound ? [[`Leave out ${read.bad.length === 1 ? "this driver" : `these ${read.bad.length} drivers`} and go on`, () => readFile(columns, units, true)]] : [];
-      say(read.message, [...actions, ["Columns and units", chooseColumns]], read.bad.length > 1 ? others : []);
+      const actions = read.sound
+        ? [
+            [
+              `Leave out ${read.bad.length === 1 ? "this driver" : `these ${read.bad.length} drivers`} and go on`,
+              () => readFile(columns, units, true),
+            ],
+          ]
+        : [];
+      say(
+        read.message,
+        [...actions, ["Columns and units", chooseColumns]],
+        read.bad.length > 1 ? others : [],
+      );
       return;
     }
     current.read = read;
@@ -174,12 +195,17 @@ function fail(error, columns, units) {
   if (error.unit) {
     const swapped = { ...columns, speed: columns.leader_speed, leader_speed: columns.speed };
     const { swap, ...named } = error.unit;
-    const label = swap ? "Swap the two columns" : `Read ${Object.keys(named).join(" and ")} in ${Object.values(named)[0]}`;
+    const label = swap
+      ? "Swap the two columns"
+      : `Read ${Object.keys(named).join(" and ")} in ${Object.values(named)[0]}`;
     const next = { columns: swap ? swapped : columns, units: { ...units, ...named } };
-    actions.unshift([label, () => {
-      Object.assign(current.found, next);
-      readFile(next.columns, next.units);
-    }]);
+    actions.unshift([
+      label,
+      () => {
+        Object.assign(current.found, next);
+        readFile(next.columns, next.units);
+      },
+    ]);
   }
   say(error.message, actions);
 }
@@ -224,7 +250,13 @@ function fillList() {
   const options = [];
   rows.forEach((row, i) => {
     if (!row.id.toLowerCase().includes(wanted)) return;
-    options.push(element("option", { value: String(i), selected: i === current.index }, `${row.flags.flagged ? "⚠ " : ""}${row.id}`));
+    options.push(
+      element(
+        "option",
+        { value: String(i), selected: i === current.index },
+        `${row.flags.flagged ? "⚠ " : ""}${row.id}`,
+      ),
+    );
   });
   byId("drivers").replaceChildren(...options);
 }

@@ -10,12 +10,77 @@ const NUMBER_COLUMNS = [...NUMERIC_COLUMNS, "acceleration"];
 // Names that others use, in lower case, without units, blanks and underscores.
 const SYNONYMS = {
   recording: ["rec", "recordingid", "scene", "session", "trip", "run", "dataset", "location"],
-  pair_id: ["pair", "pairid", "id", "segment", "segmentid", "trajectory", "trajectoryid", "trajid", "track", "trackid", "case", "event"],
-  follower_id: ["follower", "driver", "driverid", "vehicle", "vehicleid", "vehid", "ego", "egoid", "followerid", "fvid", "subject"],
+  pair_id: [
+    "pair",
+    "pairid",
+    "id",
+    "segment",
+    "segmentid",
+    "trajectory",
+    "trajectoryid",
+    "trajid",
+    "track",
+    "trackid",
+    "case",
+    "event",
+  ],
+  follower_id: [
+    "follower",
+    "driver",
+    "driverid",
+    "vehicle",
+    "vehicleid",
+    "vehid",
+    "ego",
+    "egoid",
+    "followerid",
+    "fvid",
+    "subject",
+  ],
   time: ["t", "timestamp", "seconds", "sec", "times", "globaltime"],
-  gap: ["s", "spacing", "distance", "netgap", "headwaydistance", "spaceheadway", "spacegap", "bumpergap", "clearance", "range", "dist"],
-  speed: ["v", "velocity", "followerspeed", "egospeed", "vfollower", "followervelocity", "ownspeed", "vf", "vfol", "speedfollower", "fvspeed", "vego", "subjectspeed"],
-  leader_speed: ["vl", "vlead", "vleader", "leaderspeed", "leadspeed", "leadervelocity", "leadvelocity", "precedingspeed", "frontspeed", "lvspeed", "speedleader", "speedlead", "vl"],
+  gap: [
+    "s",
+    "spacing",
+    "distance",
+    "netgap",
+    "headwaydistance",
+    "spaceheadway",
+    "spacegap",
+    "bumpergap",
+    "clearance",
+    "range",
+    "dist",
+  ],
+  speed: [
+    "v",
+    "velocity",
+    "followerspeed",
+    "egospeed",
+    "vfollower",
+    "followervelocity",
+    "ownspeed",
+    "vf",
+    "vfol",
+    "speedfollower",
+    "fvspeed",
+    "vego",
+    "subjectspeed",
+  ],
+  leader_speed: [
+    "vl",
+    "vlead",
+    "vleader",
+    "leaderspeed",
+    "leadspeed",
+    "leadervelocity",
+    "leadvelocity",
+    "precedingspeed",
+    "frontspeed",
+    "lvspeed",
+    "speedleader",
+    "speedlead",
+    "vl",
+  ],
   acceleration: ["a", "acc", "accel", "followeracceleration", "afollower"],
   follower_class: ["class", "vehicleclass", "type", "vehicletype"],
   leader_id: ["leader", "lead", "leadid", "precedingid", "preceding", "lvid"],
@@ -23,24 +88,54 @@ const SYNONYMS = {
 
 /** Units of a column, the SI unit first: its label and what to multiply by. */
 const UNITS = {
-  time: [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]],
-  gap: [["m", 1], ["ft", 1 / 3.28084], ["cm", 0.01], ["mm", 0.001]],
-  speed: [["m/s", 1], ["km/h", 1 / 3.6], ["mph", 1 / 2.23694], ["ft/s", 1 / 3.28084], ["cm/s", 0.01]],
-  acceleration: [["m/s²", 1], ["ft/s²", 1 / 3.28084], ["g", 9.80665]],
+  time: [
+    ["s", 1],
+    ["ms", 1e-3],
+    ["µs", 1e-6],
+    ["ns", 1e-9],
+  ],
+  gap: [
+    ["m", 1],
+    ["ft", 1 / 3.28084],
+    ["cm", 0.01],
+    ["mm", 0.001],
+  ],
+  speed: [
+    ["m/s", 1],
+    ["km/h", 1 / 3.6],
+    ["mph", 1 / 2.23694],
+    ["ft/s", 1 / 3.28084],
+    ["cm/s", 0.01],
+  ],
+  acceleration: [
+    ["m/s²", 1],
+    ["ft/s²", 1 / 3.28084],
+    ["g", 9.80665],
+  ],
 };
 UNITS.leader_speed = UNITS.speed;
 
 // How a unit may be written at the end of a name.
 const UNIT_ENDINGS = [
-  [/(km\/?h|kmh|kph|km_h)$/, "km/h"], [/(mph|mi\/h)$/, "mph"], [/(ft\/?s2?|fps)$/, "ft/s"],
-  [/(cm\/s|cmps)$/, "cm/s"], [/(m\/s|mps|ms-1)$/, "m/s"], [/(^|[_ ([])(ft|feet)$/, "ft"],
-  [/(^|[_ ([])cm$/, "cm"], [/(^|[_ ([])mm$/, "mm"], [/(^|[_ ([])(us|µs)$/, "µs"], [/(^|[_ ([])ns$/, "ns"],
+  [/(km\/?h|kmh|kph|km_h)$/, "km/h"],
+  [/(mph|mi\/h)$/, "mph"],
+  [/(ft\/?s2?|fps)$/, "ft/s"],
+  [/(cm\/s|cmps)$/, "cm/s"],
+  [/(m\/s|mps|ms-1)$/, "m/s"],
+  [/(^|[_ ([])(ft|feet)$/, "ft"],
+  [/(^|[_ ([])cm$/, "cm"],
+  [/(^|[_ ([])mm$/, "mm"],
+  [/(^|[_ ([])(us|µs)$/, "µs"],
+  [/(^|[_ ([])ns$/, "ns"],
   [/(^|[_ ([])(ms|millis|milliseconds)$/, "ms"],
 ];
 
 /** What a name is without unit, case, blanks and underscores, and the unit that it names. */
 function plainName(name) {
-  let text = name.trim().toLowerCase().replace(/[\])]+$/, "");
+  let text = name
+    .trim()
+    .toLowerCase()
+    .replace(/[\])]+$/, "");
   let unit = null;
   for (const [ending, label] of UNIT_ENDINGS) {
     if (ending.test(text)) {

@@ -1,6 +1,9 @@
 // A question: which column is which, and in which unit.
 
-const STAND_INS = { recording: ["one", "(all rows are one recording)"], follower_id: ["pair", "(each pair is a driver)"] };
+const STAND_INS = {
+  recording: ["one", "(all rows are one recording)"],
+  follower_id: ["pair", "(each pair is a driver)"],
+};
 
 /**
  * Ask for columns and units; null if the user gave up.
@@ -20,7 +23,7 @@ function askForColumns(found, text) {
     element("h2", {}, "Which column is which?"),
     element("p", {}, text),
     element("div", { className: "rows" }, ...rows.map((row) => row.line)),
-    element("div", { className: "buttons" }, element("button", { type: "submit", value: "" }, "Cancel"), use)
+    element("div", { className: "buttons" }, element("button", { type: "submit", value: "" }, "Cancel"), use),
   );
   dialog.returnValue = "";
   dialog.showModal();
@@ -41,7 +44,11 @@ function askForColumns(found, text) {
 
 function columnRow(name, { header, columns, units }) {
   const needed = NEEDED_COLUMNS.includes(name);
-  const column = element("select", { id: `column-${name}` }, element("option", { value: "" }, needed ? "choose…" : "none"));
+  const column = element(
+    "select",
+    { id: `column-${name}` },
+    element("option", { value: "" }, needed ? "choose…" : "none"),
+  );
   if (STAND_INS[name]) {
     const [value, label] = STAND_INS[name];
     column.append(element("option", { value }, label));
@@ -50,7 +57,11 @@ function columnRow(name, { header, columns, units }) {
   column.value = columns[name] === null ? (STAND_INS[name]?.[0] ?? "") : String(columns[name]);
   let unit = null;
   if (UNITS[name]) {
-    unit = element("select", { id: `unit-${name}` }, ...UNITS[name].map(([label]) => element("option", { value: label }, label)));
+    unit = element(
+      "select",
+      { id: `unit-${name}` },
+      ...UNITS[name].map(([label]) => element("option", { value: label }, label)),
+    );
     unit.setAttribute("aria-label", `Unit of ${name}`);
     unit.value = units[name];
   }

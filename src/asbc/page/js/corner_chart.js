@@ -47,7 +47,8 @@ class CornerChart extends Chart {
           bottom: 16 + (row + 1) * cell.height - 3,
         };
         this.frame(box);
-        if (row === column) drawDensity(this, box, this.columns[row], prior, row, { ticks: false, colour: this.colourName });
+        if (row === column)
+          drawDensity(this, box, this.columns[row], prior, row, { ticks: false, colour: this.colourName });
         else if (row > column) this.scatter(box, row, column);
         else this.correlation(box, this.correlations[row][column]);
       }
@@ -65,12 +66,14 @@ class CornerChart extends Chart {
     const { prior, context } = this;
     const [xs, ys] = [this.columns[column], this.columns[row]];
     const every = Math.max(1, Math.floor(xs.length / SHOWN_DRAWS));
-    const x = (v) => left + ((v - prior.low[column]) / (prior.high[column] - prior.low[column])) * (right - left);
+    const x = (v) =>
+      left + ((v - prior.low[column]) / (prior.high[column] - prior.low[column])) * (right - left);
     const y = (v) => bottom - ((v - prior.low[row]) / (prior.high[row] - prior.low[row])) * (bottom - top);
     context.fillStyle = this.colour(this.colourName);
     context.globalAlpha = Math.min(0.6, 420 / (xs.length / every));
     const size = right - left > 60 ? 1.8 : 1.3;
-    for (let i = 0; i < xs.length; i += every) context.fillRect(x(xs[i]) - size / 2, y(ys[i]) - size / 2, size, size);
+    for (let i = 0; i < xs.length; i += every)
+      context.fillRect(x(xs[i]) - size / 2, y(ys[i]) - size / 2, size, size);
     context.globalAlpha = 1;
   }
 
@@ -82,7 +85,11 @@ class CornerChart extends Chart {
     context.globalAlpha = 1;
     this.font(Math.min(15, (right - left) / 3.6), Math.abs(value) > 0.3 ? "600" : "");
     const text = value.toFixed(2).replace("-0.00", "0.00").replace("-", "−");
-    this.text(text, (left + right) / 2, (top + bottom) / 2, { colour: "ink", align: "center", base: "middle" });
+    this.text(text, (left + right) / 2, (top + bottom) / 2, {
+      colour: "ink",
+      align: "center",
+      base: "middle",
+    });
   }
 
   labels(left, bottom, cell) {
@@ -95,7 +102,11 @@ class CornerChart extends Chart {
       context.save();
       context.translate(11, 16 + (i + 0.5) * cell.height);
       context.rotate(-Math.PI / 2);
-      this.text(cell.height > 55 ? label : symbolOf(marginal.name), 0, 0, { align: "center", colour: "ink", base: "middle" });
+      this.text(cell.height > 55 ? label : symbolOf(marginal.name), 0, 0, {
+        align: "center",
+        colour: "ink",
+        base: "middle",
+      });
       context.restore();
       if (cell.width < 48) return;
       this.font(10);

@@ -6,8 +6,23 @@
 const PIECE = 1 << 22; // bytes read at once
 // What counts as an empty cell (Apache Arrow's list).
 const NULLS = new Set([
-  "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A",
-  "NA", "NULL", "NaN", "n/a", "nan", "null",
+  "",
+  "#N/A",
+  "#N/A N/A",
+  "#NA",
+  "-1.#IND",
+  "-1.#QNAN",
+  "-NaN",
+  "-nan",
+  "1.#IND",
+  "1.#QNAN",
+  "N/A",
+  "NA",
+  "NULL",
+  "NaN",
+  "n/a",
+  "nan",
+  "null",
 ]);
 const NUMBER = /^\s*[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?)\s*$/i;
 const INFINITE = /^\s*([+-]?)inf(inity)?\s*$/i;
@@ -96,10 +111,14 @@ class TableReader {
     this.name = name;
     this.header = header;
     this.text = TEXT_COLUMNS.filter((column) => column in places).map((column) => [
-      column, places[column], new TextColumn(),
+      column,
+      places[column],
+      new TextColumn(),
     ]);
     this.numbers = NUMBER_COLUMNS.filter((column) => column in places).map((column) => [
-      column, places[column], new GrowingArray(Float64Array),
+      column,
+      places[column],
+      new GrowingArray(Float64Array),
     ]);
     this.lines = new GrowingArray(Float64Array);
     this.notes = new Map();
@@ -135,7 +154,7 @@ class TableReader {
       throw new InputError(
         `${this.name}: CSV parse error: line ${this.line}: Expected ${expected} columns, got ` +
           `${cells.length}: ${shown}; the line is cut or has extra separators; copy the file again ` +
-          "or mend the line"
+          "or mend the line",
       );
     }
     if (cells.length < expected) this.cut.push([cells, this.line]);
@@ -169,7 +188,13 @@ class TableReader {
   /** The table; lines that were cut come last, as in the command. */
   done() {
     for (const [cells, line] of this.cut) this.pushRow(cells, line);
-    const table = { length: this.lines.length, lines: this.lines.done(), notes: this.notes, ids: {}, numbers: {} };
+    const table = {
+      length: this.lines.length,
+      lines: this.lines.done(),
+      notes: this.notes,
+      ids: {},
+      numbers: {},
+    };
     for (const [name, , column] of this.text) {
       table.ids[name] = { names: column.names, codes: column.codes.done() };
     }
@@ -219,7 +244,7 @@ async function readTable(file, header, places, progress) {
       const { reason, line } = await findBadByte(file);
       throw new InputError(
         `${file.name}: line ${line} is not UTF-8 text (${reason}); convert the file to UTF-8 or ` +
-          "copy it again"
+          "copy it again",
       );
     }
     reader.push(text, at + PIECE >= file.size);
@@ -232,10 +257,19 @@ async function readTable(file, header, places, progress) {
 async function findBadByte(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
   let line = 1;
-  for (let i = 0; i < bytes.length; ) {
+  for (let i = 0; i < bytes.length;) {
     const byte = bytes[i];
     if (byte === 10) line++;
-    const more = byte < 0x80 ? 0 : byte >= 0xc2 && byte < 0xe0 ? 1 : byte >= 0xe0 && byte < 0xf0 ? 2 : byte >= 0xf0 && byte < 0xf5 ? 3 : -1;
+    const more =
+      byte < 0x80
+        ? 0
+        : byte >= 0xc2 && byte < 0xe0
+          ? 1
+          : byte >= 0xe0 && byte < 0xf0
+            ? 2
+            : byte >= 0xf0 && byte < 0xf5
+              ? 3
+              : -1;
     if (more < 0) return { line, reason: "invalid start byte" };
     for (let k = 1; k <= more; k++) {
       const next = bytes[i + k];

@@ -8,7 +8,10 @@ function smoothDensity(values, low, high, size = GRID) {
   const spread = moments(values).sd || (high - low) / 50;
   const sorted = Float64Array.from(values).sort();
   const quartiles = (quantile(sorted, 0.75) - quantile(sorted, 0.25)) / 1.349;
-  const width = Math.max(0.9 * Math.min(spread, quartiles || spread) * values.length ** -0.2, (high - low) / 150);
+  const width = Math.max(
+    0.9 * Math.min(spread, quartiles || spread) * values.length ** -0.2,
+    (high - low) / 150,
+  );
   const step = (high - low) / (size - 1);
   const reach = Math.ceil((4 * width) / step);
   const add = (value) => {

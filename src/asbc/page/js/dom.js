@@ -12,10 +12,26 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
-const SYMBOLS = { v0: "v₀", s0: "s₀", T: "T", a_max: "a", b: "b", sigma: "σ", ell: "ℓ", tau: "τ", beta: "β", gamma: "γ" };
+const SYMBOLS = {
+  v0: "v₀",
+  s0: "s₀",
+  T: "T",
+  a_max: "a",
+  b: "b",
+  sigma: "σ",
+  ell: "ℓ",
+  tau: "τ",
+  beta: "β",
+  gamma: "γ",
+};
 const MEANINGS = {
-  v0: "desired speed", s0: "gap at standstill", T: "time headway", a_max: "acceleration",
-  b: "comfortable braking", sigma: "size of the residual", ell: "memory of the residual",
+  v0: "desired speed",
+  s0: "gap at standstill",
+  T: "time headway",
+  a_max: "acceleration",
+  b: "comfortable braking",
+  sigma: "size of the residual",
+  ell: "memory of the residual",
 };
 
 /** How a parameter is written. */
@@ -46,7 +62,7 @@ function fillLegend(id, entries) {
       const line = element("i", { className: kind ?? "" });
       line.style.color = `var(--${colour})`;
       return element("span", {}, line, label);
-    })
+    }),
   );
 }
 

@@ -6,16 +6,23 @@ const FAN_DRAWS = 200;
 function flagWords(flags, prior) {
   const words = [];
   if (flags.unlike_training) {
-    words.push("Unlike what the model was trained on: its behaviour lies outside 99% of the simulated drivers, so nobody has checked this posterior.");
+    words.push(
+      "Unlike what the model was trained on: farther from the simulated drivers than 99% of them, " +
+        "so nobody has checked this posterior.",
+    );
   }
   if (flags.leak_rate > 0.05) {
-    words.push(`${(100 * flags.leak_rate).toFixed(0)}% of the draws fell outside the prior's range and were drawn again.`);
+    const share = (100 * flags.leak_rate).toFixed(0);
+    words.push(`${share}% of the draws fell outside the prior's range and were drawn again.`);
   }
-  for (const bound of flags.at_bound.split(" ").filter(Boolean)) {
-    const [name, side] = bound.split(":");
+  for (const lean of flags.at_bound.split(" ").filter(Boolean)) {
+    const [name, side] = lean.split(":");
     const marginal = prior.marginals.find((m) => m.name === name);
     const end = side === "low" ? marginal.low : marginal.high;
-    words.push(`${symbolOf(name)} (${meaningOf(marginal)}) leans against its ${side === "low" ? "lower" : "upper"} bound of ${three(end)} ${unitOf(marginal)}: the truth may lie beyond.`);
+    const bound = `${side === "low" ? "lower" : "upper"} bound of ${three(end)} ${unitOf(marginal)}`;
+    words.push(
+      `${symbolOf(name)} (${meaningOf(marginal)}) leans against its ${bound}: the truth may lie beyond.`,
+    );
   }
   return words;
 }
@@ -28,12 +35,16 @@ class DriverView {
     this.corner = new CornerChart(byId("corner"), prior, "blue");
     this.marginals = prior.marginals.map((marginal, i) => this.marginal(marginal, i));
     byId("horizon").textContent = `${three(model.horizon * model.dt)} s`;
-    const read = model.pool ? "all of it was read by the model" : "read by the model";
     fillLegend("trajectory-legend", [
-      ["recorded", "ink"], ["leader", "grey", "dashed"], [read, "blue-wash", "wash"],
+      ["recorded", "ink"],
+      ["leader", "grey", "dashed"],
+      ["read by the model", "blue-wash", "wash"],
       ...(model.simulator ? [["predicted: median, 50%, 95%", "blue", "wash"]] : []),
     ]);
-    fillLegend("marginal-legend", [["posterior", "blue"], ["prior", "grey", "dashed"]]);
+    fillLegend("marginal-legend", [
+      ["posterior", "blue"],
+      ["prior", "grey", "dashed"],
+    ]);
     this.ask = latestOnly((moment) => this.predict(moment));
     this.listen();
   }
@@ -43,9 +54,14 @@ class DriverView {
     const value = element("span", { className: "value" });
     const range = element("small");
     byId("marginals").append(
-      element("div", { className: "marginal" },
+      element(
+        "div",
+        { className: "marginal" },
         element("div", {}, element("b", {}, symbolOf(marginal.name)), ` ${meaningOf(marginal)}`),
-        canvas, value, range)
+        canvas,
+        value,
+        range,
+      ),
     );
     canvas.setAttribute("role", "img");
     return { chart: new DensityChart(canvas, this.prior, i), canvas, value, range };
@@ -78,7 +94,7 @@ class DriverView {
     byId("flags").replaceChildren(
       ...(words.length
         ? words.map((text) => element("li", {}, text))
-        : [element("li", { className: "fine" }, "Nothing asks for special care.")])
+        : [element("li", { className: "fine" }, "Nothing asks for special care.")]),
     );
     this.prior.marginals.forEach((marginal, i) => {
       const { chart, canvas, value, range } = this.marginals[i];
@@ -102,7 +118,9 @@ class DriverView {
     byId("moment").max = String(pair.gap.length - 1);
     this.trajectory.show(pair, seen);
     const last = pair.gap.length - 1;
-    this.move(Math.max(0, Math.min(seen, last - this.model.horizon)));
+    // The first moment of which the model has not read what comes.
+    const [first, length] = seen[0] ?? [0, 0];
+    this.move(Math.max(0, Math.min(first + length, last - this.model.horizon)));
   }
 
   /** Go to a sample: the cursor at once, the fan when it is computed. */
@@ -117,7 +135,13 @@ class DriverView {
   async predict(sample) {
     const { index, which } = this;
     const seed = this.seedOf();
-    const fan = await this.assistant.ask("fan", { index, pair: which, start: sample, draws: FAN_DRAWS, seed });
+    const fan = await this.assistant.ask("fan", {
+      index,
+      pair: which,
+      start: sample,
+      draws: FAN_DRAWS,
+      seed,
+    });
     if (index !== this.index || which !== this.which) return;
     this.trajectory.predict(Number(byId("moment").value), fan);
     byId("fan-text").textContent = this.reading(fan);

@@ -18,8 +18,8 @@ function nineDigits(value) {
 }
 
 /** A row per driver and draw, as pieces of text. */
-function drawsCsv(results, prior) {
-  const parts = [`${["pair_id", "draw", ...prior.marginals.map((m) => m.name)].join(",")}\n`];
+function drawsCsv(results, prior, idColumn) {
+  const parts = [`${[idColumn, "draw", ...prior.marginals.map((m) => m.name)].join(",")}\n`];
   for (const { id, theta } of results) {
     const name = csvCell(id);
     const lines = [];
@@ -33,8 +33,8 @@ function drawsCsv(results, prior) {
 }
 
 /** A row per driver and parameter. */
-function summaryCsv(results, prior) {
-  const parts = ["pair_id,parameter,unit,mean,sd,q05,q50,q95\n"];
+function summaryCsv(results, prior, idColumn) {
+  const parts = [`${idColumn},parameter,unit,mean,sd,q05,q50,q95\n`];
   for (const { id, summary } of results) {
     prior.marginals.forEach(({ name, unit }, i) => {
       const { mean, sd, q05, q50, q95 } = summary[i];

@@ -49,7 +49,12 @@ function atBound(theta, prior) {
 
 /** A driver's flags as values; `flagged` if anything asks for care. */
 function flagsOf(theta, leakRate, context, prior, novelty) {
-  const flags = { leak_rate: leakRate, at_bound: atBound(theta, prior), novelty: null, unlike_training: false };
+  const flags = {
+    leak_rate: leakRate,
+    at_bound: atBound(theta, prior),
+    novelty: null,
+    unlike_training: false,
+  };
   if (novelty) {
     flags.novelty = novelty.distance(context);
     flags.unlike_training = flags.novelty > novelty.threshold;

@@ -138,9 +138,7 @@ class Flow {
    */
   constructor(parts, tensors) {
     this.parts = parts.map((part, index) =>
-      part.order
-        ? part.order
-        : new AutoregressiveLayer(part, (name) => tensors[`flow.${index}.${name}`])
+      part.order ? part.order : new AutoregressiveLayer(part, (name) => tensors[`flow.${index}.${name}`]),
     );
   }
 

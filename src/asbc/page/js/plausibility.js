@@ -22,13 +22,22 @@ const SPEEDS_LOOK = "speed and leader_speed look like";
 const PROBABLE_UNITS = [
   [1 / 3.6, `${SPEEDS_LOOK} km/h`, "divide both by 3.6", { speed: "km/h", leader_speed: "km/h" }],
   [1 / 2.23694, `${SPEEDS_LOOK} mph`, "divide both by 2.237", { speed: "mph", leader_speed: "mph" }],
-  [1 / 3.28084, `${SPEEDS_LOOK} km/h or ft/s`, "divide both by 3.6 or 3.281", { speed: "km/h", leader_speed: "km/h" }],
+  [
+    1 / 3.28084,
+    `${SPEEDS_LOOK} km/h or ft/s`,
+    "divide both by 3.6 or 3.281",
+    { speed: "km/h", leader_speed: "km/h" },
+  ],
   [1 / 100, `${SPEEDS_LOOK} cm/s`, "divide both by 100", { speed: "cm/s", leader_speed: "cm/s" }],
   [3.28084, "gap looks like feet", "divide it by 3.281", { gap: "ft" }],
   [100, "gap looks like cm", "divide it by 100", { gap: "cm" }],
   [1000, "gap looks like mm", "divide it by 1000", { gap: "mm" }],
 ];
-const TIME_UNITS = [["ms", 1e3, "ms"], ["microseconds", 1e6, "µs"], ["ns", 1e9, "ns"]];
+const TIME_UNITS = [
+  ["ms", 1e3, "ms"],
+  ["microseconds", 1e6, "µs"],
+  ["ns", 1e9, "ns"],
+];
 const SI_REMEDY = "give time in s (not in frames), gap in m and both speeds in m/s";
 const MEND = "mend the row or remove its pair";
 const NEW_LEADER = "mend the row, or give each leader its own pair_id";
@@ -54,7 +63,7 @@ function* longSteps(motion, whole) {
       `the time step is ${formatG(step)} s`,
       "too long for car following" + (unit ? `: time looks like ${unit[0]}` : ""),
       unit ? `divide time by ${formatG(unit[1])}` : "give time in s",
-      unit ? { time: unit[2] } : null
+      unit ? { time: unit[2] } : null,
     );
     if (every) return;
   }
@@ -167,8 +176,20 @@ function* outOfRange(motion, whole) {
   const rules = [
     ["speed", () => MAX_SPEED, drives, "speeds look like km/h: divide both by 3.6", kmh],
     ["leader_speed", () => MAX_SPEED, drives, "speeds look like km/h: divide both by 3.6", kmh],
-    ["gap", () => MAX_GAP, `farther than anybody follows (${MAX_GAP} m)`, "gaps look like cm or mm: give them in m", { gap: "cm" }],
-    ["acceleration", (i) => MAX_ACCELERATION + SPEED_JITTER / motion.step[i], BRAKES, "give it in m/s^2", null],
+    [
+      "gap",
+      () => MAX_GAP,
+      `farther than anybody follows (${MAX_GAP} m)`,
+      "gaps look like cm or mm: give them in m",
+      { gap: "cm" },
+    ],
+    [
+      "acceleration",
+      (i) => MAX_ACCELERATION + SPEED_JITTER / motion.step[i],
+      BRAKES,
+      "give it in m/s^2",
+      null,
+    ],
   ];
   for (const [name, limit, why, unitRemedy, unit] of rules) {
     const values = motion[name];

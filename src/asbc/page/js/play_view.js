@@ -7,7 +7,18 @@ const TEN = 10;
 /** The panel where drivers drive. */
 class PlayView {
   constructor(assistant, model, prior, seedOf) {
-    Object.assign(this, { assistant, model, prior, seedOf, driver: null, index: -1, theta: null, running: false, drawn: 0, cursor: null });
+    Object.assign(this, {
+      assistant,
+      model,
+      prior,
+      seedOf,
+      driver: null,
+      index: -1,
+      theta: null,
+      running: false,
+      drawn: 0,
+      cursor: null,
+    });
     byId("play-note").hidden = Boolean(model.simulator);
     byId("play-note").textContent = model.no_predictions;
     byId("play-body").hidden = !model.simulator;
@@ -23,11 +34,27 @@ class PlayView {
   slider(marginal, i) {
     const canvas = element("canvas");
     canvas.setAttribute("aria-hidden", "true");
-    const input = element("input", { type: "range", min: "0", max: "1000", step: "1", id: `theta-${marginal.name}` });
+    const input = element("input", {
+      type: "range",
+      min: "0",
+      max: "1000",
+      step: "1",
+      id: `theta-${marginal.name}`,
+    });
     const value = element("span");
-    const name = element("label", { htmlFor: input.id }, element("b", {}, symbolOf(marginal.name)), ` ${meaningOf(marginal)}`);
+    const name = element(
+      "label",
+      { htmlFor: input.id },
+      element("b", {}, symbolOf(marginal.name)),
+      ` ${meaningOf(marginal)}`,
+    );
     byId("sliders").append(
-      element("div", { className: "slider" }, element("div", { className: "name" }, name, value), element("div", { className: "track" }, canvas, input))
+      element(
+        "div",
+        { className: "slider" },
+        element("div", { className: "name" }, name, value),
+        element("div", { className: "track" }, canvas, input),
+      ),
     );
     input.addEventListener("input", () => this.slide(i, Number(input.value) / 1000));
     return { chart: new DensityChart(canvas, this.prior, i, { ticks: false, edge: 8 }), input, value };
@@ -83,14 +110,21 @@ class PlayView {
     const key = [this.seedOf(), "play", this.driver.id, this.drawn];
     const drivers = ten ? await this.assistant.ask("draw", { count: TEN, key }) : [this.theta];
     const pair = this.driver.pairs[0];
-    const leader = this.byHand() ? this.handProfile(pair) : pair.leader.subarray(0, Math.round(MOST_SECONDS / this.model.dt));
+    const leader = this.byHand()
+      ? this.handProfile(pair)
+      : pair.leader.subarray(0, Math.round(MOST_SECONDS / this.model.dt));
     const start = { gap: pair.gap[0], speed: pair.speed[0] };
     const randomOf = (i) => new RandomStream(...key, "residual", i);
     this.traffic = new Traffic(this.simulator, drivers, leader, start, randomOf);
     this.cursor = null;
     for (const { input } of this.sliders) input.disabled = ten;
     byId("take-median").disabled = byId("take-draw").disabled = ten;
-    const whose = ten ? [["the first of ten", "blue"], ["the others", "green"]] : [["the driver", "blue"]];
+    const whose = ten
+      ? [
+          ["the first of ten", "blue"],
+          ["the others", "green"],
+        ]
+      : [["the driver", "blue"]];
     fillLegend("play-legend", [["leader", "grey", "dashed"], ...whose]);
     byId("pad-title").textContent = this.byHand() ? "Draw the leader's speed here" : "Speeds";
     byId("pad-hint").textContent = this.byHand()
@@ -147,7 +181,8 @@ class PlayView {
     const at = this.running ? this.traffic.step : (this.cursor ?? this.traffic.step);
     this.cursor = this.running ? null : Math.min(Math.max(at + move[0] * second, 0), last);
     if (move[1]) {
-      for (let t = (this.cursor ?? at) + 1; t <= last; t++) this.hand[t] = Math.max(0, this.hand[t] + move[1]);
+      for (let t = (this.cursor ?? at) + 1; t <= last; t++)
+        this.hand[t] = Math.max(0, this.hand[t] + move[1]);
       limitChanges(this.hand, this.model.dt);
     }
     this.render();
@@ -220,7 +255,9 @@ class PlayView {
     const { traffic } = this;
     const [first] = traffic.followers;
     const time = (traffic.step * this.model.dt).toFixed(1);
-    const what = traffic.crashed ? "collision" : `gap ${first.gap.toFixed(1)} m, speed ${first.speed.toFixed(1)} m/s`;
+    const what = traffic.crashed
+      ? "collision"
+      : `gap ${first.gap.toFixed(1)} m, speed ${first.speed.toFixed(1)} m/s`;
     byId("road-text").textContent = `${time} s: ${what}`;
     this.road.show(traffic);
     this.speeds.show(traffic, this.cursor);

@@ -5,7 +5,16 @@ const FIRST_ROWS = 200;
 /** The panel of all drivers. */
 class PopulationView {
   constructor(assistant, model, prior, seedOf, choose) {
-    Object.assign(this, { assistant, model, prior, seedOf, choose, rows: [], sort: { key: null, down: false }, all: false });
+    Object.assign(this, {
+      assistant,
+      model,
+      prior,
+      seedOf,
+      choose,
+      rows: [],
+      sort: { key: null, down: false },
+      all: false,
+    });
     this.chart = new CornerChart(byId("population"), prior, "green");
     for (const button of document.querySelectorAll("[data-file]")) {
       button.addEventListener("click", () => this.download(button));
@@ -38,7 +47,12 @@ class PopulationView {
     return [
       { key: "id", title: "driver", value: (row) => row.id, cell: (row) => [this.link(row)] },
       { key: "duration", title: "s", value: (row) => row.duration, cell: (row) => [three(row.duration)] },
-      { key: "flags", title: "care", value: (row) => this.careWords(row).length, cell: (row) => [this.careWords(row)] },
+      {
+        key: "flags",
+        title: "care",
+        value: (row) => this.careWords(row).length,
+        cell: (row) => [this.careWords(row)],
+      },
       ...parameters,
     ];
   }
@@ -76,10 +90,17 @@ class PopulationView {
     });
     byId("table").replaceChildren(
       element("thead", {}, element("tr", {}, ...head)),
-      element("tbody", {}, ...shown.map((row) =>
-        element("tr", { className: row.flags.flagged ? "flagged" : "" },
-          ...columns.map((column) => element("td", {}, ...column.cell(row)))))
-      )
+      element(
+        "tbody",
+        {},
+        ...shown.map((row) =>
+          element(
+            "tr",
+            { className: row.flags.flagged ? "flagged" : "" },
+            ...columns.map((column) => element("td", {}, ...column.cell(row))),
+          ),
+        ),
+      ),
     );
     byId("more").hidden = shown.length === rows.length;
     byId("more").textContent = `Show all ${rows.length} drivers`;

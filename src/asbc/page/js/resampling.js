@@ -66,7 +66,11 @@ function interpolated(table, rows, columns, dt) {
   const time = Array.from({ length: size }, (_, i) => Math.min(recorded[0] + i * dt, last));
   const series = {};
   for (const name of columns) {
-    series[name] = pchip(recorded, rows.map((row) => table.numbers[name][row]), time);
+    series[name] = pchip(
+      recorded,
+      rows.map((row) => table.numbers[name][row]),
+      time,
+    );
   }
   return series;
 }

@@ -53,7 +53,14 @@ const RESIDUALS = { none: NoResidual, gaussian: GaussianResidual, matern: Matern
 /** The process's stationary distribution, of unit variance. */
 function maternStationary() {
   const third = 1 / 3;
-  return { mean: [0, 0, 0], covariance: [[1, 0, -third], [0, third, 0], [-third, 0, 1]] };
+  return {
+    mean: [0, 0, 0],
+    covariance: [
+      [1, 0, -third],
+      [0, third, 0],
+      [-third, 0, 1],
+    ],
+  };
 }
 
 /** The exact discretisation of one time step: s' = matrix s + N(0, noise). */
@@ -116,16 +123,20 @@ function filterPrefix(belief, step, prefix, sigma, nugget) {
 /** matrix covariance matrix^T + noise. */
 function propagate3({ matrix, noise }, covariance) {
   const half = matrix.map((row) =>
-    [0, 1, 2].map((j) => row[0] * covariance[0][j] + row[1] * covariance[1][j] + row[2] * covariance[2][j])
+    [0, 1, 2].map((j) => row[0] * covariance[0][j] + row[1] * covariance[1][j] + row[2] * covariance[2][j]),
   );
   return half.map((row, i) =>
-    [0, 1, 2].map((j) => row[0] * matrix[j][0] + row[1] * matrix[j][1] + row[2] * matrix[j][2] + noise[i][j])
+    [0, 1, 2].map((j) => row[0] * matrix[j][0] + row[1] * matrix[j][1] + row[2] * matrix[j][2] + noise[i][j]),
   );
 }
 
 /** The lower Cholesky factor; a pivot that is 0 but for rounding makes its column vanish. */
 function cholesky3(covariance) {
-  const factor = [[0, 0, 0], [0, 0, 0], [0, 0, 0]];
+  const factor = [
+    [0, 0, 0],
+    [0, 0, 0],
+    [0, 0, 0],
+  ];
   for (let j = 0; j < 3; j++) {
     const floor = Math.max(1e-12 * covariance[j][j], 1e-30);
     let pivot = covariance[j][j];

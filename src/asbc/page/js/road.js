@@ -95,13 +95,19 @@ class RoadChart extends Chart {
     context.fillStyle = this.colour("faint");
     context.fillRect(0, middle - lane / 2, width, lane);
     this.marks(x, front, length, middle, lane);
-    positions.forEach((rear, i) => this.vehicle(x(rear), x(rear + VEHICLE), middle, i === 0 ? "grey" : i === 1 ? "blue" : "green"));
+    positions.forEach((rear, i) =>
+      this.vehicle(x(rear), x(rear + VEHICLE), middle, i === 0 ? "grey" : i === 1 ? "blue" : "green"),
+    );
     this.font(12);
     this.text("leader", x(positions[0] + VEHICLE / 2), middle - lane / 2 - 6, { align: "center" });
     const [first] = this.traffic.followers;
     const [from, to] = [x(positions[1] + VEHICLE), x(positions[0])];
     if (to - from > 46) {
-      this.text(`${first.gap.toFixed(1)} m`, (from + to) / 2, middle, { align: "center", base: "middle", colour: "ink" });
+      this.text(`${first.gap.toFixed(1)} m`, (from + to) / 2, middle, {
+        align: "center",
+        base: "middle",
+        colour: "ink",
+      });
     }
   }
 
@@ -159,7 +165,10 @@ class SpeedChart extends Chart {
     const share = Math.min(Math.max((x - left) / (right - left), 0), 1);
     const [low, high] = this.limits();
     const height = Math.min(Math.max((bottom - y) / (bottom - top), 0), 1);
-    return { sample: Math.round(share * (this.traffic.leader.length - 1)), speed: low + height * (high - low) };
+    return {
+      sample: Math.round(share * (this.traffic.leader.length - 1)),
+      speed: low + height * (high - low),
+    };
   }
 
   draw() {

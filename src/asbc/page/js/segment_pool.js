@@ -32,7 +32,7 @@ class SegmentPool {
     const hidden = contexts.map((context, j) => {
       const input = new Float64Array([...context, ...this.features(segments[j])]);
       return siluInPlace(
-        linear(this.weight("embed"), this.bias("embed"), input, new Float64Array(this.hidden))
+        linear(this.weight("embed"), this.bias("embed"), input, new Float64Array(this.hidden)),
       );
     });
     const shares = segments.map(({ length }) => length / this.steps);
@@ -54,7 +54,7 @@ class SegmentPool {
     summary[summary.length - 2] = Math.log(contexts.length);
     summary[summary.length - 1] = Math.log(shares.reduce((a, b) => a + b, 0));
     const mixed = siluInPlace(
-      linear(this.weight("mix"), this.bias("mix"), summary, new Float64Array(this.hidden))
+      linear(this.weight("mix"), this.bias("mix"), summary, new Float64Array(this.hidden)),
     );
     const joined = linear(this.weight("correct"), this.bias("correct"), mixed, new Float64Array(dim));
     for (let k = 0; k < dim; k++) joined[k] = summary[k] + (1 - squares) * joined[k];

@@ -12,7 +12,7 @@ const LONGEST_VIEW = 120; // s shown at once: in more than this a fan of 10 s is
 class TrajectoryChart extends Chart {
   constructor(canvas, dt) {
     super(canvas);
-    Object.assign(this, { dt, pair: null, fan: null, seen: 0, moment: 0, first: 0 });
+    Object.assign(this, { dt, pair: null, fan: null, seen: [], moment: 0, first: 0 });
   }
 
   /** Samples that are shown. */
@@ -28,7 +28,7 @@ class TrajectoryChart extends Chart {
     this.first = Math.max(0, Math.min(wanted, this.pair.gap.length - this.count));
   }
 
-  /** @param pair the recorded series. @param seen samples that the model has read. */
+  /** @param pair the recorded series. @param seen first sample and length of what the model has read. */
   show(pair, seen) {
     Object.assign(this, { pair, seen, fan: null, moment: 0, first: 0 });
     this.paint();
@@ -98,11 +98,13 @@ class TrajectoryChart extends Chart {
 
   /** What the model has read. */
   shade({ left, right, top, bottom }, { x }) {
-    const stop = Math.min(x((this.seen - 1) * this.dt), right);
-    if (stop <= left) return;
     this.context.fillStyle = this.colour("blue-wash");
     this.context.globalAlpha = 0.5;
-    this.context.fillRect(left, top, stop - left, bottom - top);
+    for (const [first, length] of this.seen) {
+      const from = Math.max(x(first * this.dt), left);
+      const to = Math.min(x((first + length - 1) * this.dt), right);
+      if (to > from) this.context.fillRect(from, top, to - from, bottom - top);
+    }
     this.context.globalAlpha = 1;
   }
 

@@ -40,8 +40,7 @@ async function readTensors(listed, text) {
     const values = new Float64Array(count);
     const size = kind === "<f2" ? 2 : 4;
     for (let i = 0; i < count; i++, at += size) {
-      values[i] =
-        size === 2 ? halfToNumber(view.getUint16(at, true)) : view.getFloat32(at, true);
+      values[i] = size === 2 ? halfToNumber(view.getUint16(at, true)) : view.getFloat32(at, true);
     }
     tensors[name] = values;
   }

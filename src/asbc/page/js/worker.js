@@ -4,11 +4,23 @@
 // {id, progress}. Long work lets other messages in between.
 
 const SUMO_DRIVERS = 300;
+const LEAST_SAMPLES = 2; // of a pair with which anything can be done
 const POPULATION_DRAWS = 4000; // pooled draws that the page shows
 const SLICE = 40; // ms of work between two looks at the messages
 const FAN = [0.025, 0.25, 0.5, 0.75, 0.975];
 
-const state = { model: null, posterior: null, novelty: null, simulator: null, file: null, results: [], job: 0 };
+const state = {
+  model: null,
+  posterior: null,
+  novelty: null,
+  simulator: null,
+  file: null,
+  results: [],
+  job: 0,
+};
+
+/** The end of work that nobody waits for any more. */
+class Superseded extends Error {}
 
 /** Let other messages in, if some time has passed. */
 function breather() {
@@ -39,7 +51,7 @@ const ANSWERS = {
     if (!/\.csv$/i.test(file.name)) {
       const ending = /\.[^.]*$/.exec(file.name)?.[0] ?? "";
       throw new InputError(
-        `pairs: ${file.name}: unknown ending '${ending}'; expected .csv (asbc calibrate reads .parquet too)`
+        `pairs: ${file.name}: unknown ending '${ending}'; expected .csv (asbc calibrate reads .parquet too)`,
       );
     }
     const header = await readHeader(file);
@@ -54,32 +66,34 @@ const ANSWERS = {
     for (const [name, place] of Object.entries(columns)) {
       if (typeof place === "number") places[name] = place;
     }
+    const job = ++state.job;
     const pause = breather();
     const table = await readTable(file, header, places, async (share) => {
       report({ reading: share });
       await pause();
+      if (job !== state.job) throw new Superseded(); // another file was opened meanwhile
     });
     standIn(table, columns);
     convertUnits(table, units);
     const source = `pairs: ${file.name}`;
     report({ checking: true });
     const { groups, bad } = soundPairs(table, source, state.model.dt);
-    if (bad.size && !skip) {
-      const [name, reason] = bad.entries().next().value;
-      return { bad: [...bad], message: `driver ${name}: ${reason}`, sound: groups.length };
-    }
+    if (bad.size && !skip) return refusal(bad, groups.length);
     const { dt, context_steps: steps, pool } = state.model;
-    const shortest = pool ? pool.shortest : steps;
-    const { pairs, drops } = makePairs(table, groups, { dt, shortest });
-    if (!pairs.length && bad.size) throw new InputError(bad.values().next().value);
-    if (!pairs.length) {
+    // Of a driver with several pairs, one of them must be long enough.
+    const { pairs, drops } = makePairs(table, groups, { dt, shortest: pool ? LEAST_SAMPLES : steps });
+    const { drivers, short } = makeDrivers(pairs, pool, dt);
+    if (short.size && !skip) return refusal(short, drivers.length);
+    for (const [name, reason] of short) bad.set(name, reason);
+    if (!drivers.length && bad.size) throw new InputError(bad.values().next().value);
+    if (!drivers.length) {
       const reasons = [...drops].map(([reason, count]) => `${count} ${reason}`).join("; ") || "nothing";
       throw new InputError(
-        `${source}: no usable pair (dropped: ${reasons}); lower data.min_duration or add data`
+        `${source}: no usable pair (dropped: ${reasons}); lower data.min_duration or add data`,
       );
     }
-    state.drivers = makeDrivers(pairs, pool);
-    return { drivers: state.drivers.length, rows: table.length, drops: [...drops], skipped: [...bad] };
+    state.drivers = drivers;
+    return { drivers: drivers.length, rows: table.length, drops: [...drops], skipped: [...bad] };
   },
 
   /** A posterior for every driver that was read. */
@@ -88,11 +102,12 @@ const ANSWERS = {
     state.results = [];
     const pause = breather();
     const begin = performance.now();
-    for (const driver of state.drivers) {
+    const { drivers } = state;
+    for (const driver of drivers) {
       state.results.push(calibrateDriver(driver, draws, seed));
-      report({ calibrated: state.results.length, of: state.drivers.length });
+      report({ calibrated: state.results.length, of: drivers.length });
       await pause();
-      if (job !== state.job) return null; // another file was opened meanwhile
+      if (job !== state.job) throw new Superseded();
     }
     const rows = state.results.map(({ id, summary, flags, driver }) => ({
       id,
@@ -107,7 +122,7 @@ const ANSWERS = {
   /** Draws and recorded series of one driver. */
   async driver({ index }) {
     const { id, theta, summary, flags, driver } = state.results[index];
-    return { id, theta, summary, flags, pairs: driver.pairs, seen: seenSamples(driver) };
+    return { id, theta, summary, flags, pairs: driver.pairs, seen: seenStretches(driver) };
   },
 
   /** A fan of predictions from one sample on: quantiles of gap, speed and acceleration by step. */
@@ -131,8 +146,9 @@ const ANSWERS = {
   /** A file to download, as pieces of text. */
   async file({ kind, seed }) {
     const { prior } = state.posterior;
-    if (kind === "draws") return new Blob(drawsCsv(state.results, prior), { type: "text/csv" });
-    if (kind === "summary") return new Blob(summaryCsv(state.results, prior), { type: "text/csv" });
+    if (kind === "draws") return new Blob(drawsCsv(state.results, prior, idColumn()), { type: "text/csv" });
+    if (kind === "summary")
+      return new Blob(summaryCsv(state.results, prior, idColumn()), { type: "text/csv" });
     const random = new RandomStream(seed, "population");
     const drivers = Array.from({ length: SUMO_DRIVERS }, () => drawFromAll(random));
     return new Blob([sumoXml(drivers, prior, state.model.sumo)], { type: "application/xml" });
@@ -145,12 +161,23 @@ const ANSWERS = {
   },
 };
 
+/** The first of the drivers that cannot be used, in the command's words, and all of them. */
+function refusal(bad, sound) {
+  const [name, reason] = bad.entries().next().value;
+  return { bad: [...bad], message: `driver ${name}: ${reason}`, sound };
+}
+
 /** Columns that the file lacks and the user has explained: one recording, a driver per pair. */
 function standIn(table, columns) {
   if (columns.recording === "one") {
     table.ids.recording = { names: ["recording"], codes: new Int32Array(table.length) };
   }
   if (columns.follower_id === "pair") table.ids.follower_id = table.ids.pair_id;
+}
+
+/** What tables call whom a posterior belongs to. */
+function idColumn() {
+  return state.model.pool ? "follower" : "pair_id";
 }
 
 function calibrateDriver(driver, draws, seed) {
@@ -173,10 +200,14 @@ function summarise(theta, dim) {
   });
 }
 
-/** Samples of each pair of a driver that its posterior has read. */
-function seenSamples(driver) {
-  const { pool, context_steps: steps } = state.model;
-  return driver.pairs.map((pair) => (pool ? pair.gap.length : steps));
+/** The stretches of each pair that a driver's posterior has read: first sample and length. */
+function seenStretches(driver) {
+  const segments = segmentsOf(driver, state.model, state.model.dt);
+  return driver.pairs.map((pair) =>
+    segments
+      .filter((segment) => (segment.pair ?? driver.pairs[0]) === pair)
+      .map(({ start = 0, length }) => [start, length]),
+  );
 }
 
 function drawFromAll(random) {
@@ -197,7 +228,9 @@ function predictFan(pair, theta, start, draws, seed) {
   for (let i = 0; i < count; i++) {
     const own = theta.subarray(i * posterior.dim, (i + 1) * posterior.dim);
     const residual = simulator.residualOf(own, simulator.prefix(own, pair, start, model.prefix));
-    drives.push(simulator.rollout(own, leader, pair.gap[start], pair.speed[start], () => residual.next(random)));
+    drives.push(
+      simulator.rollout(own, leader, pair.gap[start], pair.speed[start], () => residual.next(random)),
+    );
   }
   const fan = { start };
   for (const name of ["gap", "speed", "acceleration"]) {
@@ -223,6 +256,10 @@ self.onmessage = async ({ data: { id, ask, ...rest } }) => {
   try {
     self.postMessage({ id, answer: await ANSWERS[ask](rest, report) });
   } catch (error) {
+    if (error instanceof Superseded) {
+      self.postMessage({ id, answer: null });
+      return;
+    }
     const known = error instanceof InputError;
     const message = known ? error.message : `${error.name}: ${error.message}`;
     self.postMessage({ id, error: { message, known, unit: error.unit ?? null } });
