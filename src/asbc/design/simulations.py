@@ -217,9 +217,9 @@ def _simulate_histories(
     other = torch.from_numpy(rng.integers(count, size=tuple(lengths.shape)))
     other[:, 0] = torch.arange(count)
     windows = bank.windows.take(pairs.window_id[other[lengths > 0]])
-    segments, usable = drive_segments(simulator, pairs.theta, windows, lengths, age, rng)
+    segments, theta, usable = drive_segments(simulator, pairs.theta, windows, lengths, age, rng)
     return Simulations(
-        theta=pairs.theta[usable],
+        theta=theta[usable],
         states=segments.states[usable],
         window_id=pairs.window_id[usable],
         round=torch.full((int(usable.sum()),), round),

@@ -30,8 +30,8 @@ EXACT, RECORDED = "exact", "recorded"
 OBSERVATIONS = (EXACT, RECORDED)
 # Share of the error's variance that a window's steps have in common.
 COMMON = 0.5
-# Under `all` the error is that of so many segments, of at least so many samples.
-SEGMENTS, SHORTEST = 8, 15
+# Samples at least of the newest segment, from which the error is estimated under `all`.
+SHORTEST = 15
 
 
 def check_observation(name: str, section: str) -> None:
@@ -80,7 +80,9 @@ class RecordedGaps:
         """What the error is estimated from."""
         steps = self.context_steps
         if self.context == ALL:
-            return histories(pairs, windows.pair, windows.start, steps, SHORTEST, SEGMENTS)
+            # The newest alone: how wrong a recording is depends on the traffic of the moment.
+            least = min(SHORTEST, steps)
+            return histories(pairs, windows.pair, windows.start, steps, least, max_segments=1)
         start = context_start(self.context, windows.start, steps)
         return single_segments(pairs, windows.pair, start, steps)
 

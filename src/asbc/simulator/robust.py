@@ -42,13 +42,15 @@ class ContextSimulator:
         drift: standard deviation of the law's log parameters during a context, about those to
             infer.
         residual_drift: standard deviation of the residual's log parameters to infer, about those
-            during the context. Among several segments, half of its variance is each one's own.
+            during the context. Of several segments each has its own, with half of this variance,
+            about a level that is unknown: they count alike.
         gap_noise: standard deviation of errors of the gap, independent from step to step (m). How
             good a recording is, is not known: each trajectory has between 1 and 100% of it.
         speed_noise: the same for the speeds of follower and leader (m/s).
         wander: standard deviation of the part of the law's log parameters that changes slowly, as
             an Ornstein-Uhlenbeck process; it counts for several segments only.
-        wander_seconds: over which this part forgets where it was.
+        residual_wander: the same for the residual's.
+        wander_seconds: over which these parts forget where they were.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ContextSimulator:
         gap_noise: float = 0.0,
         speed_noise: float = 0.0,
         wander: float = 0.0,
+        residual_wander: float = 0.0,
         wander_seconds: float = 60.0,
     ) -> None:
         self.sizes = {
@@ -67,6 +70,7 @@ class ContextSimulator:
             "gap_noise": gap_noise,
             "speed_noise": speed_noise,
             "wander": wander,
+            "residual_wander": residual_wander,
         }
         for name, value in self.sizes.items():
             check_number(f"robust.{name}", value, minimum=0)
@@ -107,52 +111,55 @@ class ContextSimulator:
         theta = torch.cat([driven, residual], dim=1)
         return self.drive(theta, leader_speed, gap, speed, rng, check)
 
-    def moods(self, theta: Tensor, age: Tensor, rng: np.random.Generator) -> Tensor:
-        """The parameters (batch, J, dim) during segments of these ages, about theta to infer.
+    def moods(self, theta: Tensor, age: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """The parameters (batch, J, dim) during segments, and those to infer (batch, dim).
+
+        With one segment of age 0 these are the parameters of `rollout`, and `later`.
 
         Args:
-            theta: (batch, dim).
-            age: (batch, J) seconds, NaN where unknown; see `asbc.data.segments`.
+            theta: (batch, dim): the law's to infer, and the residual's in the first segment.
+            age: (batch, J) seconds, NaN where unknown, newest first; see `asbc.data.segments`.
             rng: source of the differences.
         """
         count, slots = age.shape
-        parts = []
-        spans = (
-            (slice(0, self._law), self._law_covariance(age)),
-            (
-                slice(self._law, None),
-                self._residual_covariance(age),
-            ),
-        )
-        for columns, covariance in spans:
-            own = theta[:, None, columns].expand(-1, slots, -1)
-            normal = standard_normal(rng, count, slots, own.shape[-1], dtype=torch.float64)
-            size = covariance.diagonal(dim1=1, dim2=2).sqrt()[..., None]  # (batch or 1, J, 1)
-            if not bool(size.any()):
-                parts.append(own)
-                continue
-            # A little on the diagonal: two ages may be the same.
-            factor = torch.linalg.cholesky(covariance + 1e-9 * torch.eye(slots))
-            quantile = torch.special.ndtr((factor @ normal) / size.clamp_min(1e-9))
-            parts.append(self._neighbour(own, size.clamp_min(1e-9), columns, quantile))
-        return torch.cat(parts, dim=2)
+        law, residual = theta[:, : self._law], theta[:, self._law :]
+        old = age.double().nan_to_num(nan=torch.inf)
+        now = torch.zeros(count, 1, dtype=torch.float64)
+        # The law is relative to the present, the residual to the newest segment.
+        differences = self._differences(torch.cat([now, old], dim=1), "wander")[:, 1:, 1:]
+        differences = differences + self.sizes["drift"] ** 2 * torch.eye(slots)
+        driven = self._about(law, differences, slice(0, self._law), rng)
+        own = self.sizes["residual_drift"] ** 2 / 2  # a segment's, and that of what comes
+        differences = self._differences(torch.cat([old, now], dim=1), "residual_wander")
+        differences = differences + own * (1 + torch.eye(slots + 1))
+        differences[:, 0], differences[:, :, 0] = 0.0, 0.0
+        moved = self._about(residual, differences, slice(self._law, None), rng)
+        during, later = moved[:, :-1], moved[:, -1]
+        return torch.cat([driven, during], dim=2), torch.cat([law, later], dim=1)
 
-    def _law_covariance(self, age: Tensor) -> Tensor:
-        """Of the segments' differences from the present, (batch, J, J)."""
-        age = age.double()
-        unknown = age.isnan()
-        old = age.masked_fill(unknown, torch.inf)
-        now = torch.exp(-old / self.wander_seconds)  # correlation with the present
+    def _differences(self, old: Tensor, name: str) -> Tensor:
+        """Covariance (batch, n, n) of what wanders at times (batch, n) minus at the first."""
         apart = (old[:, :, None] - old[:, None, :]).abs().nan_to_num(torch.inf)
-        between = torch.exp(-apart / self.wander_seconds)
-        eye = torch.eye(age.shape[1], dtype=torch.float64)
-        between = torch.where(eye.bool(), 1.0, between)
-        wandering = 1 + between - now[:, :, None] - now[:, None, :]
-        return self.sizes["drift"] ** 2 * eye + self.sizes["wander"] ** 2 * wandering
+        same = torch.eye(old.shape[1], dtype=torch.bool)
+        like = torch.where(same, 1.0, torch.exp(-apart / self.wander_seconds))
+        first = like[:, :1]
+        return self.sizes[name] ** 2 * (1 + like - first - first.transpose(1, 2))
 
-    def _residual_covariance(self, age: Tensor) -> Tensor:
-        eye = torch.eye(age.shape[1], dtype=torch.float64)
-        return self.sizes["residual_drift"] ** 2 * (0.5 + 0.5 * eye)[None]
+    def _about(
+        self, theta: Tensor, covariance: Tensor, columns: slice, rng: np.random.Generator
+    ) -> Tensor:
+        """theta (batch, dim) moved by log-normals of this covariance, (batch, n, dim)."""
+        count, slots = covariance.shape[:2]
+        normal = standard_normal(rng, count, slots, theta.shape[1], dtype=torch.float64)
+        own = theta[:, None].expand_as(normal)
+        size = covariance.diagonal(dim1=1, dim2=2).sqrt()[..., None]
+        if not bool((size > 0).any()):
+            return own
+        # A little on the diagonal: two ages may be the same.
+        factor = torch.linalg.cholesky(covariance + 1e-12 * torch.eye(slots))
+        quantile = torch.special.ndtr((factor @ normal) / size.clamp_min(1e-9))
+        moved = self._neighbour(own, size.clamp_min(1e-9), columns, quantile)
+        return torch.where(size > 0, moved, own)
 
     def drive(
         self,
@@ -272,8 +279,8 @@ def simulate_histories(
         lengths, age = known(count, steps, simulator.simulator.dt, rng)
         chosen = rng.integers(len(windows.gap), size=int((lengths > 0).sum()))
         behind = windows.take(torch.from_numpy(chosen))
-        segments, usable = drive_segments(simulator, candidate, behind, lengths, age, rng)
-        theta.append(candidate[usable])
+        segments, later, usable = drive_segments(simulator, candidate, behind, lengths, age, rng)
+        theta.append(later[usable])
         states.append(segments[usable])
         if sum(map(len, theta)) >= count:
             return SimulatedHistories(
@@ -296,12 +303,12 @@ def drive_segments(
     lengths: Tensor,
     age: Tensor,
     rng: np.random.Generator,
-) -> tuple[Segments, Tensor]:
-    """Segments of drivers about theta, and which drivers (n,) did not collide in any of theirs.
+) -> tuple[Segments, Tensor, Tensor]:
+    """Segments of drivers about theta, the parameters (n, dim) to infer, and who did not collide.
 
     Args:
         simulator: moves theta from segment to segment.
-        theta: (n, dim) to infer.
+        theta: (n, dim), see `ContextSimulator.moods`.
         windows: a leader for each segment, drivers in order.
         lengths: (n, J) samples, 0 for no segment; samples after them are simulated but count for
             nothing, a collision neither.
@@ -309,8 +316,10 @@ def drive_segments(
         rng: source of all noise.
     """
     present = lengths > 0
-    driven = simulator.moods(theta, age, rng)[present]
-    rollout = simulator.drive(driven, windows.leader_speed, windows.gap, windows.speed, rng, False)
+    driven, to_infer = simulator.moods(theta, age, rng)
+    rollout = simulator.drive(
+        driven[present], windows.leader_speed, windows.gap, windows.speed, rng, False
+    )
     inside = torch.arange(rollout.gap.shape[1]) < lengths[present][:, None]
     states = rollout.states
     sound = torch.isfinite(states).all(dim=2) & (rollout.gap > 0)
@@ -318,4 +327,4 @@ def drive_segments(
     usable[present] = (sound | ~inside).all(dim=1)
     slots = states.new_zeros(*present.shape, *states.shape[1:])
     slots[present] = states.masked_fill(~inside[..., None], 0.0)
-    return Segments(slots, lengths, age), usable.all(dim=1)
+    return Segments(slots, lengths, age), to_infer, usable.all(dim=1)

@@ -1,0 +1,83 @@
+"""Several segments: the posterior of a set of segments against the exact one.
+
+Drivers come from the prior and follow leaders of the data's validation split, in segments of 3 to
+15 s. Their exact posterior has the product of the segments' likelihoods (NUTS); the same drivers
+are looked at with one segment, two and four. The table has the C2ST accuracy (mean and worst over
+drivers; 0.5: alike, 1: distinct), the mean absolute error of the posterior mean in standard
+deviations of the exact posterior, the spread of both posteriors over the prior's (geometric mean
+over drivers and parameters), and simulation-based calibration of 300 other drivers with as many
+segments: the smallest p-value over parameters, and whether all rank curves stay in their joint
+95% band. Without `--run` a model is trained first (`experiment=history robust=none`: no exact
+posterior belongs to drivers who change).
+"""
+
+import tempfile
+from pathlib import Path
+
+from common import parse, parser_of, report
+
+import asbc
+from asbc.data.windows import leader_windows
+from asbc.errors import InputError
+from asbc.exact.histories import closeness_by_count, exact_histories
+from asbc.reporting.text_tables import TextTable
+
+HEADER = ["segments", "mean s", "C2ST", "worst", "mean error", "spread", "exact spread"]
+HEADER += ["SBC, smallest p", "inside the bands", "converged"]
+
+
+def rows_of(run: asbc.Run, drivers: int, counts: list[int]) -> list[list[str]]:
+    """The table of one run."""
+    if run.history is None or not run.training.exact:
+        raise InputError(
+            f"run={run.shown}: expected a run of history=segments with robust=none; an exact "
+            "posterior belongs to no other"
+        )
+    windows = leader_windows(
+        run.source().splits().validation, run.config["data"]["context_steps"], 50
+    )
+    exact = exact_histories(run.training, windows, counts, drivers)
+    return [
+        [
+            f"{row['segments']}",
+            f"{row['seconds']:.1f}",
+            f"{row['c2st']:.3f}",
+            f"{row['c2st_worst']:.3f}",
+            f"{row['mean_error']:.2f}",
+            f"{row['spread']:.3f}",
+            f"{row['exact_spread']:.3f}",
+            f"{row['sbc_p']:.3f}",
+            "yes" if row["sbc_inside"] else "no",
+            f"{row['converged']} of {row['drivers']}",
+        ]
+        for row in closeness_by_count(run.posterior, run.training, windows, exact)
+    ]
+
+
+def main() -> None:
+    """Measure, print, and publish where asked."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--run", help="folder of a trained run")
+    parser.add_argument("--residual", default="matern", choices=("gaussian", "matern"))
+    parser.add_argument("--drivers", type=int, default=20)
+    parser.add_argument("--segments", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--minutes", type=float, help="of training; unless said, all simulations")
+    arguments = parse(parser)
+    if arguments.run:
+        rows = rows_of(asbc.Run.open(arguments.run), arguments.drivers, arguments.segments)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            limit = {} if arguments.minutes is None else {"acquisition.minutes": arguments.minutes}
+            run = asbc.train(
+                folder=Path(folder) / "run",
+                overrides=limit,
+                experiment="history",
+                robust="none",
+                residual=arguments.residual,
+            )
+            rows = rows_of(run, arguments.drivers, arguments.segments)
+    report(__doc__, TextTable(HEADER, rows).to_markdown(), arguments.publish)
+
+
+if __name__ == "__main__":
+    main()
