@@ -17,7 +17,6 @@ def narrowing_curves(found: Narrowing) -> Figure:
         )
         low, median, high = found.spread
         for i, (ax, name) in enumerate(zip(axes, found.names, strict=True)):
-            ax.sharey(axes[0])
             ax.fill_between(
                 found.seconds, low[:, i], high[:, i], color=COLOURS[4], alpha=0.35, lw=0
             )
@@ -27,8 +26,9 @@ def narrowing_curves(found: Narrowing) -> Figure:
             ax.set_xticks([s for s in (3, 10, 30, 120) if s <= found.seconds.max()])
             ax.xaxis.set_major_formatter(ScalarFormatter())
             ax.xaxis.set_minor_formatter(NullFormatter())
+            # What drivers may change by can be more than what the prior allows for.
+            ax.set_ylim(0, max(1.15, 1.05 * high[:, i].max()))
             ax.set_title(symbol(name))
-        axes[0].set_ylim(0, 1.15)
     return figure
 
 
@@ -39,12 +39,13 @@ def attention_by_age(found: Narrowing) -> Figure:
         figure = new_figure(SINGLE, 2.6)
         ax = figure.subplots()
         last = found.age[1:][known].max() if known.any() else 1.0
-        ax.stairs(np.where(known, found.attention, 0), found.age, lw=1.5, color=COLOURS[0])
+        values = np.where(known, found.attention, 0)
+        ax.stairs(values, found.age, baseline=None, lw=1.5, color=COLOURS[0])
         if np.isfinite(found.earlier):
             ax.axhline(
                 found.earlier, color=COLOURS[1], ls="--", label="earlier drives, age unknown"
             )
-            ax.legend(loc="upper right")
+            ax.legend(loc="lower right")
         ax.axhline(1, color="black", lw=0.6)
         ax.set_xlim(0, last)
         ax.set_ylim(0, None)
