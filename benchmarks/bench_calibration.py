@@ -21,7 +21,7 @@ from asbc.config import build, compose
 from asbc.data.pairs import Pairs
 from asbc.exact.diagnostics import NutsSettings
 from asbc.exact.statistics import transitions
-from asbc.run import Model
+from asbc.trained_model import Model
 from asbc.utils.random import stream
 
 STEPS, DRAWS, SBI_DRIVERS = 75, 500, 40

@@ -17,7 +17,7 @@ from common import drive, parse, parser_of, peak_memory, report
 
 from asbc.config import build, compose
 from asbc.live import Live
-from asbc.run import Model
+from asbc.trained_model import Model
 
 HORIZON, DRIVES, DRAWS = 50, 200, 500
 

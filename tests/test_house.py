@@ -16,9 +16,9 @@ SRC = Path(asbc.__file__).parent
 # Data flow from left to right: a package imports from its left only.
 ORDER = (
     *("errors", "types", "utils", "config", "engine", "data", "simulator", "design", "posterior"),
-    *("run", "shipped", "model_cards", "arguments", "training", "evaluation", "predictive"),
-    *("exact", "baselines", "reporting", "calibration", "live", "population", "study"),
-    *("model_library", "page", "commands"),
+    *("trained_model", "run", "shipped", "model_cards", "arguments", "training", "evaluation"),
+    *("predictive", "exact", "baselines", "reporting", "calibration", "live", "population"),
+    *("study", "model_library", "page", "commands"),
 )
 # The front door: a run offers what lies to its right, imported when it is called.
 DOORS = {("run", other) for other in ("calibration", "evaluation", "live", "shipped")}

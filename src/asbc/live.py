@@ -30,8 +30,8 @@ from asbc.errors import InputError
 from asbc.evaluation.observation import EXACT, check_observation, observation_model
 from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import EvaluationSettings
-from asbc.run import Model
 from asbc.simulator import Rollout
+from asbc.trained_model import Model
 from asbc.utils.checks import check_integer, check_number
 from asbc.utils.random import RowStreams, key, stream
 

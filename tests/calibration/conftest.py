@@ -12,8 +12,9 @@ import asbc
 from asbc.arguments import override_text
 from asbc.config import build, compose
 from asbc.data.pairs import STATE_COLUMNS, Pairs
-from asbc.run import Model, Run
+from asbc.run import Run
 from asbc.simulator import Simulator
+from asbc.trained_model import Model
 
 STEPS, RECORDED = 20, 40
 # Narrow enough that a small network learns the posterior: centre and range of each parameter.

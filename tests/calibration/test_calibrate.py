@@ -28,7 +28,7 @@ from asbc.calibration.refinement import NoRefinement, PsisRefinement
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
 from asbc.posterior.novelty import Novelty
-from asbc.run import Model
+from asbc.trained_model import Model
 
 Simulate = Callable[..., tuple[torch.Tensor, Pairs]]
 FILES = ("draws.parquet", "drivers.csv", "summary.csv", "posterior.nc")

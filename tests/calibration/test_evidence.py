@@ -11,7 +11,7 @@ from asbc.calibration.evidence import Comparison
 from asbc.calibration.refinement import NoRefinement, PsisRefinement
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
-from asbc.run import Model
+from asbc.trained_model import Model
 from asbc.utils.progress import Stopwatch
 
 WEAK = {"k_hat": np.zeros(2), "log_evidence": np.zeros(2), "log_evidence_error": np.zeros(2)}

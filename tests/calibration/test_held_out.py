@@ -12,8 +12,8 @@ from asbc.calibration.held_out import HeldOutComparison, verdict
 from asbc.calibration.refinement import NoRefinement
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
-from asbc.run import Model
 from asbc.simulator.black_box import BlackBoxSimulator
+from asbc.trained_model import Model
 from asbc.utils.progress import Stopwatch
 
 Simulate = Callable[..., tuple[torch.Tensor, Pairs]]

@@ -21,7 +21,7 @@ from asbc.calibration.calibrate import (
 from asbc.calibration.evidence import Comparison
 from asbc.calibration.held_out import HeldOutComparison
 from asbc.calibration.psis import Weighting, log_weights
-from asbc.calibration.refinement import NoRefinement, PsisRefinement
+from asbc.calibration.refinement import AutoRefinement, NoRefinement, PsisRefinement
 from asbc.data import driver_store, row_batches, sorted_buckets
 from asbc.data.driver_store import store_drivers
 from asbc.data.history import histories
@@ -29,7 +29,8 @@ from asbc.data.pairs import Pairs
 from asbc.data.pairs_file import PairsFile
 from asbc.engine import LocalEngine
 from asbc.errors import InputError
-from asbc.run import Model, Run
+from asbc.run import Run
+from asbc.trained_model import Model
 from asbc.utils.random import RowStreams, stream
 
 DRAWS = 60
@@ -366,3 +367,9 @@ def test_refined_draws_are_those_of_nuts_on_all_segments(
     sd = draws.std(1)
     np.testing.assert_allclose((found.mean(1) - draws.mean(1)) / sd, 0, atol=0.25)
     np.testing.assert_allclose(found.std(1) / sd, 1, atol=0.2)
+    few = NutsSettings(chains=2, warmup=300, draws=300)
+    auto = AutoRefinement(max_k_hat=-1.0, nuts=few)  # nobody's is good enough
+    sampled = history_run.calibrate(several_pairs, samples=600, refine=auto)
+    assert set(sampled.flags["route"]) == {"nuts"}
+    moved = (np.log(sampled.theta.double().numpy()).mean(1) - draws.mean(1)) / sd
+    np.testing.assert_allclose(moved, 0, atol=0.4)

@@ -23,7 +23,7 @@ from asbc.calibration.refinement import NoRefinement, Refined, Refinement
 from asbc.data.pairs import Pairs
 from asbc.engine import Engine, LocalEngine, RayEngine
 from asbc.errors import InputError
-from asbc.run import Model
+from asbc.trained_model import Model
 from asbc.utils.files import room_below
 from asbc.utils.progress import Stopwatch
 

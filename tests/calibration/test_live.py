@@ -16,8 +16,9 @@ from asbc.evaluation.observation import observation_model
 from asbc.evaluation.predict import predict_windows
 from asbc.live import Live, Surprise, rank_p_value
 from asbc.posterior.posterior import PosteriorSamples
-from asbc.run import Model, Run
+from asbc.run import Run
 from asbc.simulator import Simulator
+from asbc.trained_model import Model
 from asbc.utils.random import RowStreams, stream
 
 NAME, DRAWS = "r/d", 40

@@ -11,7 +11,7 @@ from torch.distributions import Normal
 
 from asbc.calibration.psis import log_weights, resample, smooth
 from asbc.data.pairs import Pairs
-from asbc.run import Model
+from asbc.trained_model import Model
 
 NO_LEAK = torch.zeros(400)
 

@@ -14,9 +14,9 @@ from asbc.calibration.refinement import AutoRefinement, NoRefinement, PsisRefine
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
 from asbc.exact.diagnostics import NutsSettings
-from asbc.run import Model
 from asbc.simulator import Simulator
 from asbc.simulator.laws import SumoIDM
+from asbc.trained_model import Model
 from asbc.utils.progress import Stopwatch
 
 Simulate = Callable[..., tuple[torch.Tensor, Pairs]]

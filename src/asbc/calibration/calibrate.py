@@ -19,25 +19,21 @@ from asbc.calibration.export.tables import draws_table, summary_columns
 from asbc.calibration.flags import any_flag, flag_columns, readable
 from asbc.calibration.held_out import HeldOutComparison
 from asbc.calibration.outcome import Outcome
+from asbc.calibration.predicted_drives import predicted_drives
 from asbc.calibration.refinement import AutoRefinement, NoRefinement, Refinement
 from asbc.data.driver_store import DriverStore, GivenDrivers, Piece, given_drivers
 from asbc.data.pairs import Pairs
 from asbc.data.pairs_file import Drivers
-from asbc.data.windows import EvaluationWindows
 from asbc.engine import Engine, LocalEngine, Pool
 from asbc.errors import InputError
-from asbc.evaluation.observation import EXACT, check_observation, observation_model
-from asbc.evaluation.predict import predict_windows
+from asbc.evaluation.observation import EXACT, check_observation
 from asbc.posterior.novelty import Novelty
-from asbc.run import Model
-from asbc.simulator import Rollout
 from asbc.simulator.laws import IDM
+from asbc.trained_model import Model
 from asbc.utils.files import write_text
 from asbc.utils.progress import Stopwatch, progress
 
 ON_ERROR = ("stop", "skip")
-# What is stored of a predicted drive.
-SERIES = ("gap", "speed", "acceleration")
 # Says that a calibration is finished, with what, and what came of it.
 RECORD = "calibration.json"
 
@@ -153,7 +149,8 @@ def calibrate_chunk(job: Job, pairs: Pairs, positions: np.ndarray) -> Part:
     drivers, theta = drivers[good.numpy()].reset_index(drop=True), refined.theta[good]
     kept = job.model.select(pairs, torch.nonzero(good).flatten())
     with watch("predictive"):
-        predictive = _predictive(job, theta[:, : settings.predictive_draws], kept)
+        drawn = theta[:, : settings.predictive_draws]
+        predictive = predicted_drives(job.model, drawn, kept, settings.seed, settings.observation)
     draws = draws_table(list(job.model.names(kept)), theta, prior, job.model.id_column)
     return Part(draws, drivers, watch.seconds, skipped, predictive)
 
@@ -191,45 +188,6 @@ def _skip(names: Sequence[str], good: Tensor, on_error: str) -> dict[str, str]:
     if on_error == "stop":
         raise InputError(f"driver {bad[0]}: {reason}, or set on_error=skip")
     return dict.fromkeys(bad, reason)
-
-
-def _predictive(job: Job, theta: Tensor, pairs: Pairs) -> dict[str, np.ndarray]:
-    """Drives of each driver over what it was calibrated from, each from its first state.
-
-    (draw, driver, step); of several segments (draw, driver, segment, step), NaN beyond each.
-    """
-    draws, model = theta.shape[1], job.model
-    if not draws or not len(pairs):
-        return {}
-    if not model.by_driver:
-        every = torch.arange(len(pairs))
-        windows = EvaluationWindows(every, torch.zeros_like(every), model.context_steps - 1)
-        rollout = _drive(job, theta, pairs, windows)
-        return {name: getattr(rollout, name).transpose(0, 1).numpy() for name in SERIES}
-    places = model.places(pairs)
-    shape = (draws, *places.lengths.shape, model.context_steps)
-    found = {name: np.full(shape, np.nan, np.float32) for name in SERIES}
-    driver, slot = torch.nonzero(places.lengths, as_tuple=True)
-    first, length = places.first[driver, slot], places.lengths[driver, slot]
-    pair = torch.searchsorted(pairs.offsets, first, right=True) - 1
-    own = torch.zeros(len(pairs), dtype=torch.int64)
-    own[pair] = driver
-    for steps in length.unique().tolist():
-        some = torch.nonzero(length == steps).flatten()
-        start = first[some] - pairs.offsets[pair[some]]
-        rollout = _drive(job, theta[own], pairs, EvaluationWindows(pair[some], start, steps - 1))
-        for name in SERIES:
-            values = getattr(rollout, name).transpose(0, 1).numpy()
-            found[name][:, driver[some].numpy(), slot[some].numpy(), :steps] = values
-    return found
-
-
-def _drive(job: Job, theta: Tensor, pairs: Pairs, windows: EvaluationWindows) -> Rollout:
-    """Rollouts over the windows with draws theta (pair, draw, dim)."""
-    # The recording's error is estimated from as much as the shortest window of its kind has.
-    observation = observation_model(job.settings.observation, windows.horizon + 1)
-    seed, simulator = job.settings.seed, job.model.simulator
-    return predict_windows(simulator, theta, pairs, windows, 0, 0.0, seed, observation)
 
 
 def calibrate_into(

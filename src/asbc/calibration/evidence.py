@@ -8,7 +8,7 @@ import numpy as np
 from asbc.calibration.psis import RELIABLE_K_HAT, Weighting
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
-from asbc.run import Model
+from asbc.trained_model import Model
 from asbc.utils.progress import Stopwatch
 
 # Odds below 3 to 1 are "not worth more than a bare mention" (Jeffreys).

@@ -24,7 +24,8 @@ from asbc.data.pairs import Pairs
 from asbc.data.pairs_file import as_source, load_drivers
 from asbc.data.source import MIN_STEPS
 from asbc.errors import InputError
-from asbc.run import Model, Run
+from asbc.run import Run
+from asbc.trained_model import Model
 from asbc.utils.random import stream
 
 if TYPE_CHECKING:

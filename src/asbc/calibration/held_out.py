@@ -18,7 +18,7 @@ from asbc.data.windows import EvaluationWindows, evaluation_windows
 from asbc.errors import InputError
 from asbc.evaluation.protocol import score_windows
 from asbc.evaluation.scores import SCORES, VARIABLES
-from asbc.run import Model
+from asbc.trained_model import Model
 from asbc.utils.progress import Stopwatch
 
 ENERGY = tuple(score for score in SCORES if score.name == "es")

@@ -16,9 +16,9 @@ from torch import Tensor
 from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.errors import InputError
-from asbc.run import Model
 from asbc.simulator import Prior, Simulator
 from asbc.simulator.segment_likelihood import known_log_likelihood
+from asbc.trained_model import Model
 from asbc.types import Density
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import keyed, standard_normal, uniform

@@ -13,7 +13,7 @@ from asbc.data.segments import Segments
 from asbc.errors import InputError
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.exact.statistics import segment_transitions, transitions
-from asbc.run import Model
+from asbc.trained_model import Model
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import keyed
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from asbc.calibration.export.merge import draws_files
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
-from asbc.run import Model
 from asbc.simulator import Prior, Rollout, Simulator
+from asbc.trained_model import Model
 from asbc.utils.checks import require_finite, require_shape
 from asbc.utils.progress import progress
 

@@ -34,10 +34,10 @@ from asbc.population.ring import (
 )
 from asbc.population.sumo_replay import read_vtypes, replay_in_simulator, replay_in_sumo
 from asbc.reporting.figures.style import save_figure
-from asbc.run import Model
 from asbc.simulator import Rollout
 from asbc.simulator.black_box import require_likelihood
 from asbc.simulator.sumo_models import SumoModel
+from asbc.trained_model import Model
 from asbc.utils.checks import check_number
 from asbc.utils.random import stream
 

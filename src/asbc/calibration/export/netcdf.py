@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from asbc.calibration.export.parts import Part
 from asbc.data.pairs import Pairs
 from asbc.data.windows import gather
-from asbc.run import Model
+from asbc.trained_model import Model
 from asbc.utils.files import replacing
 
 OBSERVED = {"gap": "m", "speed": "m/s", "acceleration": "m/s^2"}
