@@ -275,7 +275,7 @@ class Live:
         future = np.repeat(self._drive[self._held - 1 : self._held], len(plan), axis=0)
         future[:, 2] = plan
         samples = np.concatenate([self._drive[: self._held], future])
-        return self._rollout(theta, samples, self._held - 1, self.observation, self.seed)
+        return self._rollout(theta, samples, self._held - 1, self.seed)
 
     def _own(self) -> "list[_Closed]":
         """The segments of the present drive, the newest first."""
@@ -291,9 +291,7 @@ class Live:
             for start, length in pieces
         ]
 
-    def _rollout(
-        self, theta: Tensor, samples: np.ndarray, start: int, observation: str, seed: int
-    ) -> Rollout:
+    def _rollout(self, theta: Tensor, samples: np.ndarray, start: int, seed: int) -> Rollout:
         """Drives (n, step) from the sample `start` to the last one of `samples`."""
         columns = np.column_stack([samples, np.append(np.diff(samples[:, 1]), 0.0) / self.dt])
         gap, speed, leader, change = torch.from_numpy(columns.T).float()[:, None]
@@ -302,8 +300,9 @@ class Live:
         windows = EvaluationWindows(
             torch.tensor([0]), torch.tensor([start]), len(samples) - 1 - start
         )
-        # As much of the past as there is says how large the recording's error is.
-        model = observation_model(observation, min(start, self._steps), LATEST)
+        # As much of the past as there is says how large the recording's error is, if there is any.
+        known = self.observation if start > 1 else EXACT
+        model = observation_model(known, min(start, self._steps), LATEST)
         rollout = predict_windows(
             self.model.simulator,
             theta[None],
@@ -342,11 +341,10 @@ class Live:
     def _p_value(self, forecast: "_Forecast") -> float:
         samples = self._drive[max(0, self._held - self._checked - self._steps) : self._held]
         start = len(samples) - 1 - self._checked
-        observation = self.observation if start > 1 else EXACT
         # Noise of its own: with the same in every check, the checks would not be independent.
         seed = key(self.seed, "check", self.key, self._count)
         assert forecast.theta is not None
-        rollout = self._rollout(forecast.theta, samples, start, observation, seed)
+        rollout = self._rollout(forecast.theta, samples, start, seed)
         simulated = torch.stack([rollout.gap, rollout.speed], dim=1)[..., 1:]
         observed = torch.from_numpy(samples[start + 1 :, :2].T)
         return rank_p_value(observed, simulated)

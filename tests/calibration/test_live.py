@@ -170,6 +170,11 @@ def test_predictions_are_those_of_the_batch(
     assert found.gap.shape == (30, 26) and bool((found.gap[:, 0] == pair["gap"][59]).all())
     if observation == "exact":
         assert torch.equal(found.collided, expected.collided[0])
+    # Right after a pause nothing is known of this recording's error, and there is no residual.
+    live.pause()
+    live.update(20.0, 10.0, 10.0)
+    after = live.predict([10.0] * 5, n=30)
+    assert bool((after.gap[:, 0] == 20.0).all()) and bool(torch.isfinite(after.gap).all())
 
 
 def test_what_cannot_be_used_is_refused(history_run: Run) -> None:
