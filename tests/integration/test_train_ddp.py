@@ -2,7 +2,9 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -112,6 +114,74 @@ def test_the_command_and_a_process_that_is_killed(run_command, small, tmp_path):
     assert "process 1 of the training ended with code -9" in log.read_text().splitlines()[-1]
     assert run_command("train", [f"ckpt_path={folder}/checkpoints/last.ckpt"], log=log) == 0
     assert loop_of(folder)["finished"] and not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["the first process", "all processes"])
+def test_a_preempted_training_ends_at_once_and_goes_on_as_if_nothing_had_happened(
+    whom, run_command, small, tmp_path
+):
+    """SIGTERM, as Slurm sends it when it wants the machines, in the middle of an epoch."""
+    whole, run, log = tmp_path / "whole", tmp_path / "run", tmp_path / "log"
+    arguments = [*small, *TWO]
+    assert run_command("train", [*arguments, f"hydra.run.dir={whole}"], log=log) == 0
+
+    def prepare() -> None:
+        from asbc.posterior.estimator import PosteriorEstimator
+        from asbc.training.devices import ConfigLauncher
+
+        call, step = ConfigLauncher._call_children_scripts, PosteriorEstimator.training_step
+        calls = 0
+
+        def watched(self):
+            call(self)
+            (tmp_path / "others").write_text(" ".join(str(p.pid) for p in self.procs))
+
+        def terminated(self, *given):
+            nonlocal calls
+            calls += 1
+            if calls == 14:  # 4 batches an epoch, 2 epochs a round
+                others = map(int, (tmp_path / "others").read_text().split())
+                for process in (*others, os.getpid()) if "all" in whom else (os.getpid(),):
+                    os.kill(process, signal.SIGTERM)
+            return step(self, *given)
+
+        ConfigLauncher._call_children_scripts = watched
+        PosteriorEstimator.training_step = terminated
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a test's own process may have another
+
+    place = f"hydra.run.dir={run}"
+    assert run_command("train", [*arguments, place], prepare, log) == 128 + signal.SIGTERM
+    assert loop_of(run)["round"] == 1 and not loop_of(run)["finished"]
+    for process in (tmp_path / "others").read_text().split():
+        assert not Path("/proc", process).exists()
+    # As the queued job does it: the same command again.
+    assert run_command("train", [*arguments, place, "ckpt_path=last"], log=log) == 0
+    weights, expected = (loop_of(folder)["best_weights"] for folder in (run, whole))
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
+def test_sigterm_is_no_success_and_is_left_to_who_handles_it_already(run_command, tiny, tmp_path):
+    from asbc.posterior.estimator import PosteriorEstimator
+
+    seen = tmp_path / "seen"
+
+    def prepare(handler: Any = signal.SIG_DFL) -> None:
+        step = PosteriorEstimator.training_step
+
+        def terminated(self, *given):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return step(self, *given)
+
+        PosteriorEstimator.training_step = terminated
+        signal.signal(signal.SIGTERM, handler)  # a test's own process may have one
+
+    run = f"hydra.run.dir={tmp_path}/run"
+    assert run_command("train", [*tiny, run], prepare) == 128 + signal.SIGTERM
+    other = f"hydra.run.dir={tmp_path}/other"
+    keep = partial(prepare, lambda *_: seen.touch())
+    assert run_command("train", [*tiny, other], keep) == 0 and seen.exists()
 
 
 def test_strategies_that_cannot_work_are_refused(train_here, small, tmp_path):

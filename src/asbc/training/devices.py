@@ -7,6 +7,7 @@ processes (Slurm, torchrun), nothing is started here.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,8 +18,11 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.overrides.distributed import _sync_module_states
+from pytorch_lightning.plugins.environments import SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+from pytorch_lightning.trainer.connectors.signal_connector import _SignalConnector
 
 from asbc.errors import InputError
 
@@ -81,6 +85,66 @@ class ConfigLauncher(_SubprocessScriptLauncher):
             process.stdin.close()
 
 
+class SharedGradients(DDPStrategy):
+    """DDP with one collective a step: the mean of all processes' gradients, after backward.
+
+    torch's own wrapper broadcasts buffers, which never differ here, and keeps a hook for each of
+    many small parameters: several milliseconds of a step that takes twenty.
+    """
+
+    def configure_ddp(self) -> None:
+        """Leave the model as it is; all processes begin with the first one's weights."""
+        assert self.model is not None
+        _sync_module_states(self.model)
+
+    def post_backward(self, closure_loss: torch.Tensor) -> None:
+        """Average the gradients."""
+        assert self.model is not None
+        owned = (parameter.grad for parameter in self.model.parameters())
+        gradients = [gradient for gradient in owned if gradient is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        torch.distributed.all_reduce(flat)
+        parts = flat.div_(self.world_size).split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+class EndAtOnce(_SignalConnector):
+    """SIGTERM, by which schedulers preempt, ends the training at once, with exit code 143.
+
+    Lightning would finish the batch and leave with exit code 0, as if the run were done; from
+    several processes its handler sends the news round by a collective, and waits for ever where
+    the others are in another one. Nothing is lost by ending: a run goes on from its last epoch.
+    Who has a handler of his own (submitit, which queues the job again) keeps it.
+    """
+
+    def register_signal_handlers(self) -> None:
+        """Called by the trainer when a fit begins; `teardown` undoes it."""
+        self._original_handlers = {signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
+        if not self._has_already_handler(signal.SIGTERM):
+            self._register_signal(signal.SIGTERM, _leave)
+
+
+def _leave(signum: int, _: Any) -> None:
+    raise SystemExit(128 + signum)
+
+
+def prepare_signals(trainer: pl.Trainer) -> None:
+    """Let a trainer end by SIGTERM as `EndAtOnce` says, and leave queueing to the scheduler."""
+    trainer._signal_connector = EndAtOnce(trainer)
+    # Before every batch the first process would tell the others whether it has received one.
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    environment = trainer._accelerator_connector.cluster_environment
+    if isinstance(environment, SLURMEnvironment):
+        # Its checkpoints, from the middle of an epoch, do not resume bit for bit.
+        environment.auto_requeue = False
+
+
+def strategy_of(trainer: DictConfig) -> dict[str, Any]:
+    """What a trainer's section is to be built with, besides what it says."""
+    return {"strategy": SharedGradients(timeout=PATIENCE)} if trainer.strategy == "ddp" else {}
+
+
 def prepare_devices(trainer: pl.Trainer, cfg: DictConfig, drawn: bool) -> None:
     """Let a trainer with several devices start its processes as this module does.
 
@@ -106,7 +170,6 @@ def prepare_devices(trainer: pl.Trainer, cfg: DictConfig, drawn: bool) -> None:
     elsewhere = launcher.cluster_environment.creates_processes_externally
     if drawn and (elsewhere or trainer.num_nodes > 1):
         raise InputError("seed=null: every process would draw its own; give a number")
-    strategy._timeout = PATIENCE
     os.environ.setdefault("OMP_NUM_THREADS", str(cfg.threads))  # or Lightning chooses
     strategy._launcher = ConfigLauncher(launcher, OmegaConf.to_yaml(cfg, resolve=True))
 
@@ -146,6 +209,8 @@ def _main() -> None:
     """Take part in the training whose config is on standard input."""
     from asbc.training.train import train_run
 
+    # The first process ends this one; without it, the next collective fails.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     cfg = OmegaConf.create(sys.stdin.read())
     assert isinstance(cfg, DictConfig)
     try:

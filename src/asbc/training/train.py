@@ -30,7 +30,12 @@ from asbc.simulator import Prior
 from asbc.simulator.robust import ContextSimulator
 from asbc.training.callbacks import AtomicCheckpointIO, ResumeCheckpoint
 from asbc.training.datamodule import SimulationDataModule
-from asbc.training.devices import own_environment, prepare_devices
+from asbc.training.devices import (
+    own_environment,
+    prepare_devices,
+    prepare_signals,
+    strategy_of,
+)
 from asbc.training.loggers import announce, close_wandb, show_config
 from asbc.training.loop import PREDICTIVE_SCORE, SIMULATED, RoundCallback
 from asbc.training.settings import LoopSettings, Objective, loop_settings, own_values
@@ -105,7 +110,9 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
         callbacks=[loop, ResumeCheckpoint(run.last), *map(build, cfg.callbacks.values())],
         logger=False,  # they write to the folder, which has to be claimed first
         plugins=[AtomicCheckpointIO()],
+        **strategy_of(cfg.trainer),
     )
+    prepare_signals(trainer)
     first = trainer.is_global_zero  # the process that owns the folder; mostly there is no other
     with own_environment():
         prepare_devices(trainer, cfg, drawn)
