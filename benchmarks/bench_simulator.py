@@ -1,32 +1,27 @@
 """Simulator: a 10 s rollout in a batch, in a loop over trajectories, and in SUMO.
 
 CPU time of one thread, the best of several repetitions. "Loop" is the same model one trajectory
-at a time, as one would write it from the paper. SUMO drives its own IDM: two vehicles on each of
-many roads, without output and without residuals; the time is that of a vehicle. Where SUMO is not
-installed its column is empty.
+at a time, as one would write it from the paper. SUMO drives its own IDM, without residuals, as
+`model=sumo_idm_box` does: in batches through libsumo, states and leaders set, speeds read, in the
+same run. Where SUMO is not installed its column is empty.
 """
 
 import importlib.util
 import math
-import resource
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-from common import parse, parser_of, report, simulator_of
+from common import parse, parser_of, report, simulator_of, sumo_here
 from torch import Tensor
 
-from asbc.population.sumo_replay import build_roads, sumo_binary
+from asbc.config import build, compose
 from asbc.simulator import Simulator
 from asbc.utils.random import standard_normal, stream, uniform
 
 STEPS, DT = 50, 0.2
 BATCHES = (1, 100, 10_000, 100_000)
 LOOPED = 40
-SUMO_ROADS, SUMO_ROLLOUTS = 200, 10
 
 Arguments = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -74,36 +69,12 @@ def cpu_microseconds(
     return 1e6 * best / len(arguments[0])
 
 
-def sumo_microseconds() -> float:
-    """CPU time of a vehicle's 10 s in SUMO: what more of them cost, without the loading."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        network = build_roads(folder, SUMO_ROADS, 10_000.0)
-        routes = folder / "pairs.rou.xml"
-        routes.write_text(_sumo_routes())
-        costs = [_sumo_seconds(network, routes, count) for count in (1, 1 + SUMO_ROLLOUTS)]
-    return 1e6 * (costs[1] - costs[0]) / (SUMO_ROLLOUTS * 2 * SUMO_ROADS)
-
-
-def _sumo_routes() -> str:
-    """A leader and a follower on every road."""
-    lines = ['<routes><vType id="idm" carFollowModel="IDM" speedDev="0"/>']
-    lines += [f'<route id="r{i}" edges="road{i}"/>' for i in range(SUMO_ROADS)]
-    for i in range(SUMO_ROADS):
-        for place in (140, 100):
-            state = f'depart="0" departPos="{place}" departSpeed="12"'
-            lines.append(f'<vehicle id="v{i}.{place}" type="idm" route="r{i}" {state}/>')
-    return "\n".join([*lines, "</routes>"])
-
-
-def _sumo_seconds(network: Path, routes: Path, rollouts: int) -> float:
-    """CPU time of a SUMO process that simulates some stretches of 10 s."""
-    command = [sumo_binary("sumo"), "-n", str(network), "-r", str(routes), "--no-step-log"]
-    command += ["--step-length", str(DT), "--end", str(STEPS * DT * rollouts)]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def sumo_microseconds(seconds: float) -> float:
+    """CPU time of a 10 s rollout of SUMO's IDM in a batch."""
+    simulator = build(compose("train", ["model=sumo_idm_box"]).simulator)
+    with sumo_here(simulator):
+        arguments = scenario(simulator, simulator.law.pairs)
+        return cpu_microseconds(simulator.rollout, arguments, seconds)
 
 
 def measure(seconds: float) -> str:
@@ -112,7 +83,7 @@ def measure(seconds: float) -> str:
         "| residual | batch | us per rollout | loop / this | SUMO / this |",
         "|---|---:|---:|---:|---:|",
     ]
-    sumo = sumo_microseconds() if importlib.util.find_spec("sumo") else None
+    sumo = sumo_microseconds(seconds) if importlib.util.find_spec("libsumo") else None
     for residual in ("gaussian", "matern"):
         simulator = simulator_of(residual)
         looped = cpu_microseconds(loop, scenario(simulator, LOOPED), seconds)

@@ -8,15 +8,14 @@ its own parameters from the prior and follows a wandering leader for 75 steps of
 import argparse
 import math
 import time
+from contextlib import nullcontext
 
 import torch
-from common import parse, parser_of, report
+from common import parse, parser_of, report, sumo_here
 from torch import Tensor
 
 from asbc.config import build, compose
-from asbc.engine.pool import OwnProcess
 from asbc.simulator import Simulator
-from asbc.simulator.sumo_batch import SumoBatch
 from asbc.simulator.sumo_models import SumoModel
 from asbc.utils.random import standard_normal, stream, uniform
 
@@ -61,15 +60,9 @@ def measure(pairs: int, repetitions: int) -> str:
     """The table, in Markdown."""
     best: dict[str, float] = {}
     for name, (simulator, batch) in simulators(pairs).items():
-        law = simulator.law
-        if isinstance(law, SumoModel):  # here, where its CPU time is counted; one after the other
-            batch_of = SumoBatch(law.pairs, DT, law.ballistic)
-            law._pool, law._pool_dt = OwnProcess(lambda kept=batch_of: kept), DT
-        seconds(simulator, batch)
-        best[name] = min(seconds(simulator, batch) for _ in range(repetitions))
-        if isinstance(law, SumoModel):
-            law.close()
-            batch_of.close()
+        with sumo_here(simulator) if isinstance(simulator.law, SumoModel) else nullcontext():
+            seconds(simulator, batch)
+            best[name] = min(seconds(simulator, batch) for _ in range(repetitions))
     lines = ["| simulator | us per 15 s rollout | a second | this / ours, IDM gaussian |"]
     lines.append("|---|---:|---:|---:|")
     ours = best["ours, IDM gaussian"]

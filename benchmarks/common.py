@@ -6,13 +6,16 @@ import resource
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from asbc.config import build, compose
 from asbc.data.pairs import Pairs
+from asbc.engine.pool import OwnProcess
 from asbc.reporting.text_tables import publish as write_blocks
 from asbc.simulator import Simulator
 from asbc.utils.random import standard_normal, stream
@@ -35,6 +38,24 @@ def drive(simulator: Simulator, count: int, steps: int) -> Pairs:
     return Pairs.from_series(
         driven.gap.clamp_min(0.1), driven.speed, leader, simulator.dt, driven.acceleration
     )
+
+
+@contextmanager
+def sumo_here(simulator: Simulator) -> Iterator[None]:
+    """Let a model of SUMO be simulated in this process, where its CPU time is counted.
+
+    A process can hold one SUMO: one model after the other.
+    """
+    from asbc.simulator.sumo_batch import SumoBatch
+
+    law: Any = simulator.law
+    batch = SumoBatch(law.pairs, simulator.dt, law.ballistic)
+    law._pool, law._pool_dt = OwnProcess(lambda: batch), simulator.dt
+    try:
+        yield
+    finally:
+        law.close()
+        batch.close()
 
 
 def cpu_seconds(function: Callable[..., object], *arguments: object) -> float:
