@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 # Commands of a study.
 COMMANDS = ("train", "evaluate", "baseline", "report")
+# Those with an engine of their own, which gets one core where many runs share a machine.
+SHARING = ("evaluate", "baseline")
 
 
 @dataclass(frozen=True)
@@ -157,11 +159,16 @@ class Failure:
 
 
 def execute(step: Step, output: Path) -> int:
-    """Run a step as a process of its own, on one core, with its output going to a file."""
+    """Run a step as a process of its own, on one core, with its output going to a file.
+
+    A report, which comes after all runs, may have more.
+    """
     alone = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    # Before what the study says, which may say otherwise.
+    own = ["engine.workers=1"] if step.command in SHARING else []
     with output.open("a") as file:
         return subprocess.run(
-            [sys.executable, "-m", "asbc", step.command, *step.arguments],
+            [sys.executable, "-m", "asbc", step.command, *own, *step.arguments],
             stdout=file,
             stderr=subprocess.STDOUT,
             env=os.environ | alone,

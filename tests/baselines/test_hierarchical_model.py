@@ -1,5 +1,7 @@
 """The population's sampler where the answer is known: normal observations of normal drivers."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -46,11 +48,18 @@ def wide():
     return Normal(jnp.array([0.5, 0.0]), jnp.linalg.cholesky(jnp.array([[1.0, 0.3], [0.3, 0.5]])))
 
 
+def known(model, data, wide, key, at_once):
+    """Draws of drivers under a wide prior, made in this process."""
+    build = partial(hierarchical_model.known_batch, model)
+    with nuts.driver_pool(None, build, len(jax.tree.leaves(data)[0]), at_once) as pool:
+        return hierarchical_model.known_drivers(pool, data, wide, key, at_once)
+
+
 @pytest.fixture(scope="module")
 def draws(normal, wide):
     """Of every driver under the wide prior."""
     seen, driver = normal
-    return hierarchical_model.driver_sampler(driver)(seen, wide, 0, DRIVERS)
+    return known(driver, seen, wide, 0, DRIVERS)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +170,7 @@ def test_modes_of_simulated_drivers_lie_near_the_truth(residual, simulators, typ
     data = statistics(simulator, transitions(simulator, pairs))
     model = DriverModel.of(simulator)
     broad = Normal(jnp.zeros(model.dim), jnp.eye(model.dim))
-    draws = hierarchical_model.driver_sampler(model)(data, broad, 2, 3)
+    draws = known(model, data, broad, 2, 3)
     assert (np.asarray(draws.ess) > 100).all()
     z = np.asarray(draws.z)
     away = (z.mean(1) - simulator.prior.to_normal(typical[residual]).numpy()) / z.std(1)

@@ -1,6 +1,7 @@
 """Every engine there is, with workers that can import what the tests let them do."""
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -23,12 +24,13 @@ def pieces():
 def cluster(pieces):
     """A Ray cluster of two CPUs on this machine, for all tests that want one."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'asbc[ray]'")
+    path = os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))
     ray.init(
         num_cpus=2,
         object_store_memory=10**8,
         log_to_driver=False,
         logging_level="error",
-        runtime_env={"env_vars": {"PYTHONPATH": HERE}},
+        runtime_env={"env_vars": {"PYTHONPATH": path}},
     )
     yield ray
     ray.shutdown()

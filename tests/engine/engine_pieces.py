@@ -90,3 +90,25 @@ def counted(folder: str) -> str:
 def whoami(folder: str, name: str) -> int:
     time.sleep(0.05)
     return os.getpid()
+
+
+def dying_batch(folder: str, build):
+    """A batch of drivers whose first worker is killed when it has sampled."""
+    batch = build()
+
+    def call(*arguments):
+        found = batch(*arguments)
+        mark = Path(folder, "died")
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    return call
+
+
+def cheap_batch():
+    """Draws of each driver, compiled, without a sampler."""
+    import jax
+
+    return jax.jit(jax.vmap(lambda random, own: own * jax.random.normal(random, (100,))))

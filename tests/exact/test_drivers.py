@@ -101,8 +101,8 @@ def test_drivers_with_weak_proposals_are_sampled_again(monkeypatch):
         monkeypatch.setattr(importance, name, size)
     tries = []
 
-    def watched(batch, keys, data, at_once, description):
-        z, ess = map_drivers(batch, keys, data, at_once, description)
+    def watched(pool, keys, data, *arguments):
+        z, ess = map_drivers(pool, keys, data, *arguments)
         tries.append({float(bend): (z[i].copy(), ess[i].copy()) for i, bend in enumerate(data)})
         return z, ess
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp  # noqa: E402
 from scipy import stats  # noqa: E402
 
 from asbc.exact import importance  # noqa: E402
-from asbc.exact.nuts import map_drivers, random_key  # noqa: E402
+from asbc.exact.nuts import driver_pool, map_drivers, random_key  # noqa: E402
 
 KEPT = 4000
 
@@ -41,7 +41,8 @@ def drawn():
 
         return importance.importance_draws(log_density, prior, KEPT, random)
 
-    return map_drivers(both, [0, 1], np.arange(2), at_once=2)
+    with driver_pool(None, lambda: both, 2, at_once=2) as pool:
+        return map_drivers(pool, [0, 1], np.arange(2), at_once=2)
 
 
 def test_two_humps_are_found_and_weighed(drawn):
@@ -108,6 +109,7 @@ def test_normal_density_is_scipys():
 
 def test_a_last_batch_that_is_not_full():
     keys, data = list(range(5)), np.arange(5.0)
-    found = map_drivers(lambda random, own: (own * 2, random), keys, data, at_once=2)
+    with driver_pool(None, lambda: lambda random, own: (own * 2, random), 5, 2) as pool:
+        found = map_drivers(pool, keys, data, at_once=2)
     np.testing.assert_array_equal(found[0], 2 * data)
     np.testing.assert_array_equal(found[1], [random_key(key) for key in keys])

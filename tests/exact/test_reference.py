@@ -110,7 +110,7 @@ def test_exact_posteriors_are_kept_under_all_that_they_depend_on(
     """The cache must know the file's content, the model and its own format, not a path."""
     asked = []
 
-    def sample(simulator, seen, names, nuts, seed, at_once):
+    def sample(simulator, seen, names, nuts, seed, at_once, engine):
         asked.append(len(seen))
         theta = np.broadcast_to(simulator.prior.high.numpy(), (2, 150, len(seen), simulator.dim))
         return Sampled(theta, np.ones(len(seen), dtype=bool))

@@ -97,7 +97,7 @@ def exact(monkeypatch) -> list[int]:
     """Draws of the prior in place of exact posteriors; how many drivers were asked for."""
     asked: list[int] = []
 
-    def prior_draws(run: Run, drivers: int, cache: Path) -> ExactPosteriors:
+    def prior_draws(run: Run, drivers: int, cache: Path, engine) -> ExactPosteriors:
         asked.append(drivers)
         windows = run.leaders(run.config["data"]["context_steps"])
         simulated = simulate_drivers(run.simulator, windows, drivers, 0)
@@ -105,7 +105,7 @@ def exact(monkeypatch) -> list[int]:
         draws = simulated.theta[torch.randint(drivers, (drivers, 60), generator=rng)]
         return ExactPosteriors(*simulated, draws, torch.tensor([False] + [True] * (drivers - 1)))
 
-    def observed(simulator, pairs, steps, cache):
+    def observed(simulator, pairs, steps, cache, engine):
         draws = simulator.prior.sample(30, stream(0, "draws")).expand(len(pairs), -1, -1)
         sure = torch.ones(len(pairs), dtype=torch.bool)
         return ObservedPosteriors(pairs.contexts(steps), draws, sure)

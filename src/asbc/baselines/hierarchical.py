@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asbc.baselines.method import Fitted, Task
+from asbc.engine import Engine
 from asbc.errors import InputError
 from asbc.exact import diagnostics
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
@@ -28,12 +29,14 @@ class Hierarchical:
         population_draws: draws of the population that make up a test driver's prior.
         drivers_at_once: drivers sampled side by side.
         nuts: sampler settings.
+        engine: where batches of so many drivers are sampled; None: one by one in this process.
     """
 
     drivers: int | None = None
     population_draws: int = 50
     drivers_at_once: int = 20
     nuts: NutsSettings = field(default_factory=NutsSettings)
+    engine: Engine | None = None
 
     def __post_init__(self) -> None:
         for name in ("drivers", "population_draws", "drivers_at_once"):
@@ -62,6 +65,7 @@ class Hierarchical:
             self.nuts,
             key(task.seed, "nuts", "population"),
             min(self.drivers_at_once, len(known)),
+            self.engine,
         )
         new = sample_by_importance(
             model,
@@ -70,6 +74,7 @@ class Hierarchical:
             self.nuts,
             [key(task.seed, "importance", name) for name in test.pair_id],
             min(self.drivers_at_once, len(test)),
+            self.engine,
         )
         names = simulator.parameter_names
         first = diagnostics.population_data(found.chains, names, known.pair_id)
@@ -93,4 +98,5 @@ class Hierarchical:
             details,
             diagnostics.with_population(second, first),
             verdict.joined(drivers_verdict),
+            found.worker_seconds + new.worker_seconds,
         )

@@ -19,11 +19,12 @@ from jax import Array
 from jax.scipy.special import logsumexp, ndtr, ndtri
 from numpy.typing import NDArray
 
+from asbc.engine import Engine, Pool
 from asbc.exact import nuts
 from asbc.exact.diagnostics import Chains, NutsSettings
 from asbc.exact.drivers import DriverModel
 from asbc.exact.importance import Normal, importance_draws, small_cholesky, small_inverse
-from asbc.exact.nuts import map_drivers, random_key
+from asbc.exact.nuts import Batch, driver_pool, map_drivers, random_key
 from asbc.utils.random import key as key_of
 
 # Prior standard deviation of each population mean, and scale of the spread between drivers.
@@ -50,6 +51,7 @@ class PopulationDraws(NamedTuple):
 
     chains: Chains  # mean, sd, factor and correlation; theta (driver, dim)
     driver_ess: NDArray[np.float64]  # (driver,) effective number of a driver's draws
+    worker_seconds: float = 0.0  # CPU seconds of other processes than this
 
 
 def population_prior(dim: int) -> Normal:
@@ -67,7 +69,12 @@ def population_prior(dim: int) -> Normal:
 
 
 def sample_population(
-    model: DriverModel, data: Any, settings: NutsSettings, key: int, at_once: int
+    model: DriverModel,
+    data: Any,
+    settings: NutsSettings,
+    key: int,
+    at_once: int,
+    engine: Engine | None = None,
 ) -> PopulationDraws:
     """Draws of mean, sd, factor and correlation of the population and of each driver's theta.
 
@@ -77,17 +84,20 @@ def sample_population(
         settings: of NUTS.
         key: all randomness.
         at_once: drivers in one batch.
+        engine: where batches are sampled; None: one by one in this process.
     """
     spread = np.hypot(MEAN_SCALE, SD_SCALE)
     wide = Normal(jnp.zeros(model.dim), spread * jnp.eye(model.dim))
-    propose = driver_sampler(model)
-    for step in range(PASSES):
-        drivers = propose(data, wide, key_of(key, "drivers", step), at_once)
-        if step < PASSES - 1:
-            wide = jax.jit(_estimate)(drivers, wide)
+    count = len(jax.tree.leaves(data)[0])
+    with driver_pool(engine, partial(known_batch, model), count, at_once) as pool:
+        for step in range(PASSES):
+            drivers = known_drivers(pool, data, wide, key_of(key, "drivers", step), at_once)
+            if step < PASSES - 1:
+                wide = jax.jit(_estimate)(drivers, wide)
     marginal = marginal_model(drivers, wide)
     chains = nuts.sample(marginal, settings, key, None, thinning=THINNING)
-    return _with_drivers(model, chains, drivers, random_key(key_of(key, "theta")))
+    found = _with_drivers(model, chains, drivers, random_key(key_of(key, "theta")))
+    return found._replace(worker_seconds=pool.worker_seconds)
 
 
 def population_draws(chains: Chains, count: int) -> Normal:
@@ -98,8 +108,8 @@ def population_draws(chains: Chains, count: int) -> Normal:
     return Normal(jnp.asarray(flat["mean"][place]), jnp.asarray(factor[place]))
 
 
-def driver_sampler(model: DriverModel) -> Callable[[Any, Normal, int, int], DriverDraws]:
-    """A function that draws from every driver's posterior under a wide prior, compiled once."""
+def known_batch(model: DriverModel) -> Batch:
+    """A batch function of `map_drivers`: draws of drivers' posteriors under a wide prior."""
 
     @partial(jax.vmap, in_axes=(0, 0, None))
     def one(random: Array, own: Any, wide: Normal) -> tuple[Array, Array]:
@@ -108,17 +118,23 @@ def driver_sampler(model: DriverModel) -> Callable[[Any, Normal, int, int], Driv
 
         return importance_draws(log_density, wide, KEPT, random)
 
-    batch = jax.jit(one)
+    return jax.jit(one)
 
-    def sample(data: Any, wide: Normal, key: int, at_once: int) -> DriverDraws:
-        keys = [key_of(key, driver) for driver in range(len(jax.tree.leaves(data)[0]))]
-        found = map_drivers(
-            lambda random, own: batch(random, own, wide), keys, data, at_once, "known drivers"
-        )
-        z, ess = map(jnp.asarray, found)
-        return DriverDraws(z, wide.log_prob(z), ess)
 
-    return sample
+def known_drivers(pool: Pool, data: Any, wide: Normal, key: int, at_once: int) -> DriverDraws:
+    """Draws of every driver's posterior under a wide prior.
+
+    Args:
+        pool: whose workers have built `known_batch`.
+        data: a tree of arrays whose first axis is the driver.
+        wide: the prior.
+        key: all randomness.
+        at_once: drivers in one batch.
+    """
+    keys = [key_of(key, driver) for driver in range(len(jax.tree.leaves(data)[0]))]
+    found = map_drivers(pool, keys, data, at_once, "known drivers", (wide,))
+    z, ess = map(jnp.asarray, found)
+    return DriverDraws(z, wide.log_prob(z), ess)
 
 
 def _estimate(drivers: DriverDraws, wide: Normal) -> Normal:

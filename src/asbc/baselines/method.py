@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Overrides that do not make another row: named by the label, or without effect on the result.
 NAMED = ("residual", "baseline", "baseline.prior", "baseline.kernel", "baseline.pooled")
 INCIDENTAL = ("seed", "threads", "baseline.compare_run", "baseline.drivers_at_once")
-INCIDENTAL_SECTIONS = ("evaluation", "hydra", "data")
+INCIDENTAL_SECTIONS = ("evaluation", "hydra", "data", "engine")
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Fitted:
         details: what metrics.json keeps of the fit.
         inference: all draws with their diagnostics, where the method is Bayesian.
         convergence: the verdict on them.
+        worker_seconds: CPU time that the fit took in other processes.
     """
 
     simulator: Simulator
@@ -79,6 +80,7 @@ class Fitted:
     details: dict[str, Any] = field(default_factory=dict)
     inference: "InferenceData | None" = None
     convergence: Convergence | None = None
+    worker_seconds: float = 0.0
 
 
 class Baseline(Protocol):

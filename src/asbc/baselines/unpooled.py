@@ -15,6 +15,7 @@ from asbc.data.history import ALL, FIRST, histories, shortest_steps
 from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.data.source import pairs_of_split
+from asbc.engine import Engine
 from asbc.errors import InputError
 from asbc.evaluation.agreement import agreement, summarise_agreement
 from asbc.evaluation.results import read_metrics
@@ -45,6 +46,7 @@ class Unpooled:
         context: `first` (the pair's first T_E samples), or `all` (the driver's earlier pairs too).
         max_segments: segments of T_E samples at most that `all` uses, the newest.
         shortest: seconds of the shortest of them.
+        engine: where batches of so many drivers are sampled; None: one by one in this process.
     """
 
     drivers: int | None = None
@@ -54,6 +56,7 @@ class Unpooled:
     context: str = FIRST
     max_segments: int = 8
     shortest: float = 3.0
+    engine: Engine | None = None
 
     def __post_init__(self) -> None:
         if self.context not in (FIRST, ALL):
@@ -79,14 +82,24 @@ class Unpooled:
         pairs = task.test.select(range(count))
         at_once = min(self.drivers_at_once, count)
         seen = self._seen(task.simulator, task.test, range(count), task.context_steps)
-        exact = exact_drivers(task.simulator, seen, pairs.pair_id, self.nuts, task.seed, at_once)
+        exact = exact_drivers(
+            task.simulator, seen, pairs.pair_id, self.nuts, task.seed, at_once, self.engine
+        )
         details = {
             "drivers": count,
             "drivers_at_once": at_once,
             "seconds_per_driver": exact.nuts_seconds / count,
         }
         theta = take_draws(exact.theta, task.samples).transpose(0, 1)
-        return Fitted(task.simulator, theta, pairs, details, exact.data, exact.convergence)
+        return Fitted(
+            task.simulator,
+            theta,
+            pairs,
+            details,
+            exact.data,
+            exact.convergence,
+            exact.worker_seconds,
+        )
 
     def known(self, pairs: Pairs, place: Sequence[int], steps: int) -> Tensor | Segments:
         """What the posteriors of the pairs at `place` are conditioned on."""

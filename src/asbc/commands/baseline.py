@@ -48,11 +48,12 @@ def main(cfg: DictConfig) -> None:
     if compared:
         require_same_posterior(compared, config)
 
-    watch = Stopwatch(time.process_time)  # other processes do not count
+    watch = Stopwatch(time.process_time)  # what else runs on the machine does not count
     with watch("fit"):
         fitted = method.fit(task)
+    seconds = watch.seconds["fit"] + fitted.worker_seconds
     info = run_info(method, fitted, config["residual"], overrides, cfg.seed, source)
-    evaluation = evaluate_baseline(fitted, task, settings, watch.seconds["fit"], info)
+    evaluation = evaluate_baseline(fitted, task, settings, seconds, info)
     run.write(OmegaConf.to_yaml(cfg, resolve=True), cfg.seed, overrides)
     if fitted.inference is not None:
         fitted.inference.to_netcdf(str(run.draws), engine="h5netcdf")

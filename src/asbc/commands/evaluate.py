@@ -25,7 +25,9 @@ def with_target_loss(evaluation: "Evaluation", run: "Run", cfg: DictConfig) -> "
     source = build(cfg.data)
     pairs, _ = pairs_of_split(source, cfg.evaluation.split)
     cache = Path(cfg.data.cache_dir) / "exact"
-    scores = target_scores(run.posterior, run.simulator, pairs, source.context_steps, cache)
+    scores = target_scores(
+        run.posterior, run.simulator, pairs, source.context_steps, cache, build(cfg.engine)
+    )
     return replace(evaluation, metrics=evaluation.metrics | {"target_loss": scores})
 
 

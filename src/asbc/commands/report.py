@@ -11,6 +11,7 @@ def main(cfg: DictConfig) -> None:
     import torch
     from omegaconf import OmegaConf
 
+    from asbc.config import build
     from asbc.reporting.collect import find_runs, find_trained
     from asbc.reporting.design_study import write_design_study
     from asbc.reporting.study_report import write_studies
@@ -21,9 +22,8 @@ def main(cfg: DictConfig) -> None:
         patterns = OmegaConf.to_container(patterns)
     pages = [Path(page) for page in cfg.publish]
     if cfg.design:
-        lines = write_design_study(
-            find_trained(patterns), output, cfg.drivers, Path(cfg.exact), pages
-        )
+        runs, engine = find_trained(patterns), build(cfg.engine)
+        lines = write_design_study(runs, output, cfg.drivers, Path(cfg.exact), pages, engine)
     else:
         lines = write_studies(
             find_runs(patterns), output, cfg.mixed, cfg.pair, cfg.agreement, pages, cfg.prefix

@@ -88,7 +88,13 @@ class Engine(ABC):
 
 
 class Pool(ABC):
-    """Workers that live until `close`; `map` may be called many times, one at a time."""
+    """Workers that live until `close`; `map` may be called many times, one at a time.
+
+    Attributes:
+        worker_seconds: CPU time that other processes have spent on finished pieces so far.
+    """
+
+    worker_seconds = 0.0
 
     @abstractmethod
     def map(
@@ -107,9 +113,14 @@ class Pool(ABC):
             total: number of pieces, for the progress bar; None: the length, if there is one.
         """
 
-    def gather(self, function: Function, pieces: Sequence[tuple[str, Any]]) -> list[Any]:
+    def gather(
+        self,
+        function: Function,
+        pieces: Sequence[tuple[str, Any]],
+        description: str = "pieces",
+    ) -> list[Any]:
         """The results in the order of the pieces, whose keys must differ."""
-        found = dict(self.map(function, pieces))
+        found = dict(self.map(function, pieces, description))
         return [found[key] for key, _ in pieces]
 
     @abstractmethod
@@ -160,9 +171,10 @@ class OwnProcess(Pool):
 
 
 class Done(NamedTuple):
-    """A worker's result."""
+    """A worker's result, and the CPU seconds that it took."""
 
     result: Any
+    seconds: float
 
 
 class Raised(NamedTuple):
@@ -199,8 +211,8 @@ class Task:
 
 
 class Worker(ABC):
-    """One worker process, wherever it is. It replies once to having been started, with
-    Done(None) when it is ready, and once to each piece."""
+    """One worker process, wherever it is. It replies once to having been started, with a
+    Done when it is ready, and once to each piece."""
 
     task: Task  # what it works on, or will when it is ready
     ready = False
@@ -273,6 +285,7 @@ class Workers(Pool):
                             self._free(worker)
                             self._hand_out(function, waiting, iter(()) if errors else source)
                             done.update()
+                            self.worker_seconds += reply.seconds
                             yield task.key, reply.result
         finally:
             for worker in list(self._busy):
@@ -364,8 +377,10 @@ class Workers(Pool):
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Reply:
     """What came of a call in a worker."""
+    start = time.process_time()
     try:
-        return Done(function(*arguments))
+        result = function(*arguments)
+        return Done(result, time.process_time() - start)
     except Exception as error:
         return Raised(error, traceback.format_exc())
 

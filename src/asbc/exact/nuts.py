@@ -1,4 +1,10 @@
-"""NumPyro's NUTS: one model, or the same model for many drivers side by side."""
+"""NumPyro's NUTS: one model, or the same model for many drivers side by side.
+
+Drivers are sampled in batches, and batches are the pieces of work of an engine. A worker compiles
+once, so a batch should hold enough drivers to be worth it. Which drivers are in a batch depends on
+their order and its size alone: results are the same, byte for byte, for any engine and number of
+workers.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,13 +14,15 @@ import numpy as np
 import numpyro
 from numpyro.infer import MCMC, NUTS, init_to_uniform
 
+from asbc.engine import Engine, LocalEngine, Pool
 from asbc.exact.diagnostics import Chains, NutsSettings
-from asbc.utils.progress import progress
 
 # Sums of squares over long trajectories and near-singular kernels need double precision.
 numpyro.enable_x64()
 # The first steps, far from the posterior and without a mass matrix, would take the deepest trees.
 WARMUP_TREE_DEPTH = 8
+# A compiled function of keys (driver, 2), a tree of the drivers' data, and what they share.
+Batch = Callable[..., Any]
 
 
 def random_key(key: int) -> jax.Array:
@@ -22,32 +30,56 @@ def random_key(key: int) -> jax.Array:
     return jax.random.PRNGKey(key % 2**32)
 
 
+def driver_pool(
+    engine: Engine | None, build: Callable[[], Batch], drivers: int, at_once: int
+) -> Pool:
+    """Workers for `map_drivers`, no more than there are batches.
+
+    Args:
+        engine: where; None: this process.
+        build: makes a worker's batch function, which is compiled when it is first called.
+        drivers: how many there are.
+        at_once: drivers in one batch.
+    """
+    return (engine or LocalEngine(workers=1)).pool(build, most=-(-drivers // at_once))
+
+
 def map_drivers(
-    batch: Callable[[jax.Array, Any], Any],
+    pool: Pool,
     keys: Sequence[int],
     data: Any,
     at_once: int,
     description: str = "drivers",
+    shared: tuple[Any, ...] = (),
 ) -> Any:
-    """`batch(keys, data)` over all drivers: a tree of arrays in host memory, drivers first.
+    """The pool's batch function over all drivers: a tree of NumPy arrays, drivers first.
 
     Args:
-        batch: of `at_once` drivers.
+        pool: of `driver_pool`.
         keys: one per driver.
         data: a tree of arrays whose first axis is the driver.
         at_once: drivers in one batch; changes the speed and no result beyond rounding.
         description: of the progress bar.
+        shared: further arguments of every batch.
     """
-    random = jax.numpy.stack([random_key(key) for key in keys])
-    starts = range(0, len(keys), at_once)
-    batches = []
-    for start in progress(starts, description, total=len(starts)):
+    data, shared = jax.tree.map(np.asarray, (data, shared))
+    pieces = []
+    for start in range(0, len(keys), at_once):
+        wanted = min(at_once, len(keys) - start)
         # The last batch is filled up with other drivers, so that nothing is compiled twice.
         place = np.arange(start, start + at_once) % len(keys)
-        found = batch(random[place], jax.tree.map(lambda x, p=place: x[p], data))
-        wanted = min(at_once, len(keys) - start)
-        batches.append(jax.tree.map(lambda x, n=wanted: np.asarray(x[:n]), found))
+        own = jax.tree.map(lambda x, p=place: x[p], data)
+        value = ([keys[i] for i in place.tolist()], own, shared, wanted)
+        pieces.append((f"{description} {start + 1} to {start + wanted}", value))
+    batches = pool.gather(_run, pieces, description)
     return jax.tree.map(lambda *parts: np.concatenate(parts), *batches)
+
+
+def _run(batch: Batch, piece: tuple[list[int], Any, tuple[Any, ...], int]) -> Any:
+    """One batch in a worker."""
+    keys, own, shared, wanted = piece
+    found = batch(jax.numpy.stack([random_key(key) for key in keys]), own, *shared)
+    return jax.tree.map(lambda x: np.asarray(x[:wanted]), found)
 
 
 def sample(
@@ -62,24 +94,14 @@ def sample(
     return jax.tree.map(np.asarray, run(random_key(key), data))
 
 
-def sample_drivers(
-    model: Callable[..., None],
-    settings: NutsSettings,
-    keys: Sequence[int],
-    data: Any,
-    at_once: int,
-) -> list[Chains]:
-    """Draws of `model(data of driver i)` for every driver.
+def driver_batch(model: Callable[..., None], settings: NutsSettings) -> Batch:
+    """A batch function of `map_drivers`: the chains of `model(data of driver i)`.
 
     Args:
         model: one driver's model.
         settings: as for one model; every driver adapts its own step size and mass matrix.
-        keys: one per driver.
-        data: a tree of arrays whose first axis is the driver.
-        at_once: drivers in one batch; changes the speed and no result beyond rounding.
     """
-    every = map_drivers(jax.jit(jax.vmap(_runner(model, settings))), keys, data, at_once)
-    return [jax.tree.map(lambda x, i=i: x[i], every) for i in range(len(keys))]
+    return jax.jit(jax.vmap(_runner(model, settings)))
 
 
 def _runner(

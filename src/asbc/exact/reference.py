@@ -24,6 +24,7 @@ from torch import Tensor
 
 from asbc.data.pairs import Pairs
 from asbc.data.windows import LeaderWindows, leader_windows
+from asbc.engine import Engine
 from asbc.evaluation.agreement import agreement
 from asbc.evaluation.window_draws import sample_contexts
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
@@ -39,7 +40,7 @@ from asbc.utils.random import key, stream
 FORMAT = 1
 STRIDE = 50  # between the leader windows of a pair
 OBSERVED_DRAWS = 200  # of each observed driver
-AT_ONCE = 20  # observed drivers sampled side by side
+AT_ONCE = 20  # drivers sampled side by side, a piece of an engine's work
 
 
 class ExactPosteriors(NamedTuple):
@@ -63,6 +64,7 @@ def exact_posteriors(
     draws: int = 1000,
     seed: int = 0,
     nuts: NutsSettings | None = None,
+    engine: Engine | None = None,
 ) -> ExactPosteriors:
     """Drivers from the prior behind random leader windows, with their exact posteriors.
 
@@ -73,6 +75,7 @@ def exact_posteriors(
         draws: draws kept of each posterior.
         seed: of drivers and chains.
         nuts: sampler settings; None for the usual ones.
+        engine: where batches of drivers are sampled; None: one by one in this process.
     """
     require_extra()
     from asbc.exact.drivers import exact_drivers
@@ -81,8 +84,8 @@ def exact_posteriors(
     simulated = simulate_drivers(simulator, windows, count, key(seed, "exact posteriors"))
     pairs = as_pairs(simulated, simulator.dt)
     steps = simulated.states.shape[1]
-    seen = transitions(simulator, pairs, steps)
-    exact = exact_drivers(simulator, seen, pairs.pair_id, nuts, seed, count)
+    seen, at_once = transitions(simulator, pairs, steps), min(AT_ONCE, count)
+    exact = exact_drivers(simulator, seen, pairs.pair_id, nuts, seed, at_once, engine)
     return ExactPosteriors(
         *simulated,
         take_draws(exact.theta, draws).transpose(0, 1).contiguous(),
@@ -98,7 +101,7 @@ class ObservedPosteriors(NamedTuple):
     converged: Tensor  # (driver,) bool
 
 
-def exact_of(run: Run, drivers: int, cache: Path) -> ExactPosteriors:
+def exact_of(run: Run, drivers: int, cache: Path, engine: Engine | None = None) -> ExactPosteriors:
     """Drivers of a run's simulator behind leaders of its validation split, kept below `cache`.
 
     Not of the test split: what is chosen by C2ST may still be reported on that.
@@ -107,19 +110,25 @@ def exact_of(run: Run, drivers: int, cache: Path) -> ExactPosteriors:
         run: the run.
         drivers: how many.
         cache: folder for the files.
+        engine: where batches of drivers are sampled; None: one by one in this process.
     """
     simulator, nuts = run.simulator, NutsSettings()
     steps = run.config["data"]["context_steps"]
     windows = leader_windows(run.source().splits().validation, steps, STRIDE)
     name = _file_name("simulated", simulator, nuts, [drivers], windows[:3])
     made = _kept(
-        cache / name, lambda: exact_posteriors(simulator, windows, drivers, nuts=nuts)._asdict()
+        cache / name,
+        lambda: exact_posteriors(simulator, windows, drivers, nuts=nuts, engine=engine)._asdict(),
     )
     return ExactPosteriors(**made)
 
 
 def observed_posteriors(
-    simulator: Simulator, pairs: Pairs, context_steps: int, cache: Path
+    simulator: Simulator,
+    pairs: Pairs,
+    context_steps: int,
+    cache: Path,
+    engine: Engine | None = None,
 ) -> ObservedPosteriors:
     """The exact posteriors of observed drivers given their contexts, kept below `cache`.
 
@@ -128,6 +137,7 @@ def observed_posteriors(
         pairs: one driver each.
         context_steps: samples of context.
         cache: folder for the files.
+        engine: where batches of drivers are sampled; None: one by one in this process.
     """
     nuts, states = NutsSettings(), pairs.contexts(context_steps)
     name = _file_name("observed", simulator, nuts, list(pairs.pair_id), [states])
@@ -137,7 +147,7 @@ def observed_posteriors(
         from asbc.exact.drivers import exact_drivers
 
         seen, at_once = transitions(simulator, pairs, context_steps), min(AT_ONCE, len(pairs))
-        exact = exact_drivers(simulator, seen, pairs.pair_id, nuts, 0, at_once)
+        exact = exact_drivers(simulator, seen, pairs.pair_id, nuts, 0, at_once, engine)
         draws = take_draws(exact.theta, OBSERVED_DRAWS).transpose(0, 1).float().contiguous()
         # Rounding may lead out of the box.
         draws = draws.clamp(simulator.prior.low, simulator.prior.high)
@@ -162,6 +172,7 @@ def target_scores(
     pairs: Pairs,
     context_steps: int,
     cache: str | Path,
+    engine: Engine | None = None,
 ) -> dict[str, float]:
     """`target_loss` and `target_loss_median` over the drivers of these pairs, and the prior's.
 
@@ -173,8 +184,9 @@ def target_scores(
         pairs: observed drivers; the validation split where anything is chosen by them.
         context_steps: samples of context.
         cache: folder in which exact posteriors are kept.
+        engine: where batches of drivers are sampled; None: one by one in this process.
     """
-    exact = observed_posteriors(simulator, pairs, context_steps, Path(cache))
+    exact = observed_posteriors(simulator, pairs, context_steps, Path(cache), engine)
     loss = target_loss(posterior, exact)
     prior = -simulator.prior.log_prob(exact.draws).double().mean(dim=1)[exact.converged]
     return {

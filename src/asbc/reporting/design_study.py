@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from asbc.engine import Engine
 from asbc.errors import InputError
 from asbc.evaluation.monitor import validation_scores
 from asbc.evaluation.protocol import EvaluationSettings
@@ -74,7 +75,12 @@ PRIOR = "prior"
 
 
 def write_design_study(
-    runs: Sequence[Run], folder: Path, drivers: int, exact: Path, pages: Sequence[Path] = ()
+    runs: Sequence[Run],
+    folder: Path,
+    drivers: int,
+    exact: Path,
+    pages: Sequence[Path] = (),
+    engine: Engine | None = None,
 ) -> list[str]:
     """Write design.csv, design.md, design.png and report.html; returns what to tell the user.
 
@@ -84,9 +90,10 @@ def write_design_study(
         drivers: simulated drivers behind C2ST.
         exact: folder in which their exact posteriors are kept.
         pages: Markdown pages whose block `design` takes the table.
+        engine: where exact posteriors are sampled; None: in this process.
     """
-    table = score_runs(runs, folder / "design.csv", drivers, exact)
-    summary, floor = over_seeds(table), floors(runs, exact)
+    table = score_runs(runs, folder / "design.csv", drivers, exact, engine)
+    summary, floor = over_seeds(table), floors(runs, exact, engine)
     text, saved = design_table(summary, floor), savings_table(table)
     both = f"{text.to_markdown()}\n\n{saved.to_markdown()}"
     write_text(folder / "design.md", both + "\n")
@@ -105,7 +112,9 @@ def write_design_study(
     return [text.to_plain(), saved.to_plain(), f"report: {folder / 'report.html'}"]
 
 
-def score_runs(runs: Sequence[Run], path: Path, drivers: int, exact: Path) -> pd.DataFrame:
+def score_runs(
+    runs: Sequence[Run], path: Path, drivers: int, exact: Path, engine: Engine | None = None
+) -> pd.DataFrame:
     """A row per run, from `path` where the same weights were scored with as many drivers before.
 
     Every new row is written at once: an interrupted report goes on where it was.
@@ -118,19 +127,20 @@ def score_runs(runs: Sequence[Run], path: Path, drivers: int, exact: Path) -> pd
     keys = [(run.model().fingerprint(), drivers) for run in runs]
     left = [(key, run) for key, run in zip(keys, runs, strict=True) if key not in scored]
     for key, run in progress(left, "score", total=len(left)):
-        scored[key] = {"weights": key[0], "drivers": drivers, **score_run(run, drivers, exact)}
+        row = score_run(run, drivers, exact, engine)
+        scored[key] = {"weights": key[0], "drivers": drivers, **row}
         pd.DataFrame(scored.values()).to_csv(path, index=False)
     return pd.DataFrame([scored[key] for key in keys])
 
 
-def score_run(run: Run, drivers: int, exact: Path) -> dict[str, Any]:
+def score_run(run: Run, drivers: int, exact: Path, engine: Engine | None = None) -> dict[str, Any]:
     """One row: how the run spent its simulations, how many, and its scores."""
     rounds: Any = pd.read_csv(run.rounds).set_index("round")
-    reference = exact_of(run, drivers, exact)
+    reference = exact_of(run, drivers, exact, engine)
     table = closeness(run.posterior, reference, run.simulator.parameter_names)
     splits, steps = run.source().splits(), run.config["data"]["context_steps"]
     target = {
-        split: target_scores(run.posterior, run.simulator, pairs, steps, exact)
+        split: target_scores(run.posterior, run.simulator, pairs, steps, exact, engine)
         for split, pairs in {"validation": splits.validation, "test": splits.test}.items()
     }
     return {
@@ -152,7 +162,7 @@ def score_run(run: Run, drivers: int, exact: Path) -> dict[str, Any]:
     }
 
 
-def floors(runs: Sequence[Run], exact: Path) -> pd.DataFrame:
+def floors(runs: Sequence[Run], exact: Path, engine: Engine | None = None) -> pd.DataFrame:
     """What the prior scores, a row per residual: its entropy, and -log p at the exact draws."""
     rows = {}
     for run in runs:
@@ -161,7 +171,7 @@ def floors(runs: Sequence[Run], exact: Path) -> pd.DataFrame:
             continue
         prior, steps = run.simulator.prior, run.config["data"]["context_steps"]
         pairs = run.source().splits().test
-        observed = observed_posteriors(run.simulator, pairs, steps, exact)
+        observed = observed_posteriors(run.simulator, pairs, steps, exact, engine)
         target = -prior.log_prob(observed.draws).double().mean(dim=1)[observed.converged]
         rows[residual] = {
             # The marginals are independent, and the grid has equally likely values of each.
