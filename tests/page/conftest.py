@@ -3,7 +3,7 @@
 import importlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ def opened(browser, page_of):
     """The page of the default model, freshly opened on a laptop's screen."""
     browser.screen(1280, 900)
     browser.open(page_of())
+    assert browser.problems == []
     return browser
 
 
@@ -123,9 +124,3 @@ def give(opened) -> Callable[[Path], str]:
         return opened.evaluate("document.querySelector('#message .text').textContent")
 
     return give_file
-
-
-@pytest.fixture(scope="session")
-def numbers() -> Callable[[Sequence[Any]], np.ndarray]:
-    """Lists from the page as an array."""
-    return lambda values: np.asarray(values, dtype=np.float64)

@@ -106,11 +106,20 @@ def test_there_are_at_least_twenty_of_them():
     assert len(CASES) >= 20
 
 
-def test_a_wrong_unit_is_put_right_by_one_click(give, opened, make_drivers, tmp_path):
-    path = tmp_path / "kmh.csv"
-    scaled(SPEEDS, 3.6)(make_drivers()).to_csv(path, index=False)
-    assert "look like km/h" in give(path)
-    assert opened.text("#message button") == "Read speed and leader_speed in km/h"
+MENDED = {
+    "km/h": "Read speed and leader_speed in km/h",
+    "feet": "Read gap in ft",
+    "milliseconds": "Read time in ms",
+    "speeds exchanged": "Swap the two columns",
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_a_wrong_unit_is_put_right_by_one_click(name, give, opened, make_drivers, tmp_path):
+    path = tmp_path / "units.csv"
+    CASES[name](make_drivers()).to_csv(path, index=False)
+    assert give(path)
+    assert opened.text("#message button") == MENDED[name]
     opened.click("#message button")
     opened.wait("document.body.dataset.done")
     assert "6 drivers calibrated" in opened.text("#outcome")

@@ -20,24 +20,14 @@ from asbc.run import Run
 from asbc.utils.files import write_text
 
 # Scripts by the order in which they are joined. What both sides need comes first.
-SHARED = ("numbers", "random", "transform", "residual", "simulator", "columns")
+SHARED = ("numbers", "random", "transform", "residual", "simulator", "columns", "flags")
 WORKER = (
-    *("weights", "encoder", "segment_pool", "spline", "flow", "posterior"),
-    *(
-        "csv",
-        "motion",
-        "plausibility",
-        "checks",
-        "resampling",
-        "history",
-        "flags",
-        "exports",
-        "worker",
-    ),
+    *("weights", "encoder", "segment_pool", "spline", "flow", "posterior", "csv", "motion"),
+    *("plausibility", "checks", "resampling", "history", "exports", "worker"),
 )
 VIEW = (
-    *("dom", "canvas", "density_chart", "corner_chart", "trajectory_chart", "columns_dialog"),
-    *("driver_view", "population_view", "road", "play_view", "app"),
+    *("dom", "messages", "canvas", "density_chart", "corner_chart", "trajectory_chart"),
+    *("columns_dialog", "driver_view", "population_view", "road", "play_view", "app"),
 )
 DIGITS = 3  # of the example's numbers: millimetres
 

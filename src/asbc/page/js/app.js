@@ -91,25 +91,6 @@ function showOnly(part) {
   document.body.dataset.state = part;
 }
 
-/** Say something that the user must know, with buttons for what can be done about it. */
-function say(text, actions = [], more = []) {
-  const buttons = actions.map(([label, act], i) => {
-    const button = element("button", { type: "button", className: i ? "" : "primary" }, label);
-    button.addEventListener("click", () => {
-      byId("message").hidden = true;
-      act();
-    });
-    return button;
-  });
-  byId("message").replaceChildren(
-    element("p", { className: "text" }, text),
-    ...(more.length ? [element("ol", {}, ...more.map((line) => element("li", {}, line)))] : []),
-    ...(buttons.length ? [element("div", { className: "buttons" }, ...buttons)] : []),
-  );
-  byId("message").hidden = false;
-  byId("message").scrollIntoView({ block: "nearest" });
-}
-
 function report({ reading, checking, calibrated, of }) {
   const bar = byId("progress-bar");
   const text = byId("progress-text");
@@ -160,21 +141,7 @@ async function readFile(columns, units, skip = false) {
     const read = await assistant.ask("read", { file, header: found.header, columns, units, skip }, report);
     if (!read) return; // another file was opened meanwhile
     if (read.bad) {
-      showOnly("start");
-      const others = read.bad.slice(0, 20).map(([name, reason]) => `${name}: ${reason}`);
-      const actions = read.sound
-        ? [
-            [
-              `Leave out ${read.bad.length === 1 ? "this driver" : `these ${read.bad.length} drivers`} and go on`,
-              () => readFile(columns, units, true),
-            ],
-          ]
-        : [];
-      say(
-        read.message,
-        [...actions, ["Columns and units", chooseColumns]],
-        read.bad.length > 1 ? others : [],
-      );
+      refuse(read, columns, units);
       return;
     }
     current.read = read;
@@ -184,7 +151,17 @@ async function readFile(columns, units, skip = false) {
   }
 }
 
-/** A mistake in the words of the command, with the unit that would mend it. */
+/** Drivers that cannot be used: left out, or put right by a unit. */
+function refuse({ bad, message, sound, unit }, columns, units) {
+  showOnly("start");
+  const whom = bad.length === 1 ? "this driver" : `these ${bad.length} drivers`;
+  const actions = [...mendActions(unit, columns, units), ["Columns and units", chooseColumns]];
+  if (sound) actions.unshift([`Leave out ${whom} and go on`, () => readFile(columns, units, true)]);
+  const others = bad.slice(0, MOST_NAMED).map(([name, reason]) => `${name}: ${reason}`);
+  say(message, actions, bad.length > 1 ? others : []);
+}
+
+/** A mistake in the words of the command, with what would mend it. */
 function fail(error, columns, units) {
   showOnly("start");
   if (!error.known) {
@@ -192,22 +169,21 @@ function fail(error, columns, units) {
     return;
   }
   const actions = columns ? [["Columns and units", chooseColumns]] : [];
-  if (error.unit) {
-    const swapped = { ...columns, speed: columns.leader_speed, leader_speed: columns.speed };
-    const { swap, ...named } = error.unit;
-    const label = swap
-      ? "Swap the two columns"
-      : `Read ${Object.keys(named).join(" and ")} in ${Object.values(named)[0]}`;
-    const next = { columns: swap ? swapped : columns, units: { ...units, ...named } };
-    actions.unshift([
-      label,
-      () => {
-        Object.assign(current.found, next);
-        readFile(next.columns, next.units);
-      },
-    ]);
-  }
-  say(error.message, actions);
+  say(error.message, [...mendActions(error.unit, columns, units), ...actions]);
+}
+
+/** What to do about a unit that was probably meant, or columns that were exchanged. */
+function mendActions(unit, columns, units) {
+  if (!unit) return [];
+  const { swap, ...named } = unit;
+  const swapped = { ...columns, speed: columns.leader_speed, leader_speed: columns.speed };
+  const next = { columns: swap ? swapped : columns, units: { ...units, ...named } };
+  const words = `Read ${Object.keys(named).join(" and ")} in ${Object.values(named)[0]}`;
+  const act = () => {
+    Object.assign(current.found, next);
+    readFile(next.columns, next.units);
+  };
+  return [[swap ? "Swap the two columns" : words, act]];
 }
 
 async function calibrate() {
@@ -217,7 +193,7 @@ async function calibrate() {
     const done = await assistant.ask("calibrate", { draws, seed: seedOf() }, report);
     if (!done) return;
     rows = done.rows;
-    byId("outcome").textContent = outcomeWords(done);
+    byId("outcome").textContent = outcomeWords(current.file.name, current.read, rows, done.seconds);
     showOnly("results");
     byId("search").value = "";
     current.index = 0;
@@ -230,19 +206,6 @@ async function calibrate() {
   } catch (error) {
     fail(error);
   }
-}
-
-/** What was done, as the command's summary says it. */
-function outcomeWords({ seconds }) {
-  const { drops, skipped, drivers } = current.read;
-  const flagged = rows.filter((row) => row.flags.flagged).length;
-  const parts = [
-    `${current.file.name}: ${drivers} drivers calibrated in ${seconds.toFixed(1)} s`,
-    flagged ? `${flagged} flagged` : "no driver is flagged",
-    ...drops.map(([reason, count]) => `left out or changed: ${count} ${reason}`),
-    ...(skipped.length ? [`skipped: ${skipped.length} that could not be read`] : []),
-  ];
-  return `${parts.join(" · ")}.`;
 }
 
 function fillList() {

@@ -170,7 +170,7 @@ function sortByTime(table, rows) {
 /**
  * The pairs that can be used, in the order of their names, and what is wrong with each other pair.
  *
- * @returns {{groups: Object[], bad: Map<string, string>}}
+ * @returns {{groups: Object[], bad: Map<string, string>, unit: ?Object}} and a unit that would mend them all.
  * @throws {TableError} if something is wrong with the table as a whole.
  */
 function soundPairs(table, source, dt) {
@@ -179,18 +179,25 @@ function soundPairs(table, source, dt) {
   }
   const bad = new Map();
   const readable = [];
+  let coarse = 0;
   for (const group of groupRows(table)) {
     let wrong = cellDefect(table, group.rows, source);
     if (!wrong) {
       sortByTime(table, group.rows);
-      wrong = valueDefect(table, group.rows, source) ?? stepDefect(table, group, source, dt);
+      wrong = valueDefect(table, group.rows, source);
+      if (!wrong) {
+        wrong = stepDefect(table, group, source, dt);
+        if (wrong) coarse = timeStep(table, group.rows);
+      }
     }
     if (wrong) bad.set(group.name, wrong);
     else readable.push(group);
   }
   const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
   readable.sort((a, b) => order(a.recording, b.recording) || order(a.pair, b.pair));
-  if (readable.length === 0) return { groups: [], bad };
+  // Steps of minutes in all of a table are milliseconds.
+  const unit = readable.length || coarse <= MAX_TIME_STEP ? null : timeUnit(coarse);
+  if (readable.length === 0) return { groups: [], bad, unit: unit && { time: unit[2] } };
   const motion = new Motion(table, readable);
   for (const fault of motionFaults(motion, null)) {
     if (fault.row === null) throw new TableError(faultMessage(table, fault, source), fault.unit);
@@ -201,7 +208,7 @@ function soundPairs(table, source, dt) {
     unsound.add(group);
     if (!bad.has(group.name)) bad.set(group.name, faultMessage(table, fault, source));
   }
-  return { groups: readable.filter((group) => !unsound.has(group)), bad };
+  return { groups: readable.filter((group) => !unsound.has(group)), bad, unit: null };
 }
 
 /** The command's sentence about a fault. */

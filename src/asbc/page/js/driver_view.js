@@ -11,7 +11,7 @@ function flagWords(flags, prior) {
         "so nobody has checked this posterior.",
     );
   }
-  if (flags.leak_rate > 0.05) {
+  if (flags.leak_rate > LEAKY) {
     const share = (100 * flags.leak_rate).toFixed(0);
     words.push(`${share}% of the draws fell outside the prior's range and were drawn again.`);
   }

@@ -6,7 +6,7 @@ const SCHEMA_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance";
 // v_des = min(maxSpeed, lane limit * speedFactor): with this factor no realistic limit binds.
 const UNLIMITED = "10";
 
-/** A cell of a CSV file, in quotes where it needs them; a formula is never one. */
+/** A cell of a CSV file, in quotes where it needs them. */
 function csvCell(value) {
   const text = String(value);
   return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;

@@ -52,12 +52,17 @@ function* motionFaults(motion, usual) {
   yield* jumps(motion, usual ?? usualSteps(motion));
 }
 
+/** The unit in which a step is short enough for car following. */
+function timeUnit(step) {
+  return TIME_UNITS.find(([, factor]) => step / factor <= MAX_TIME_STEP);
+}
+
 function* longSteps(motion, whole) {
   const long = [...motion.steps.keys()].filter((p) => motion.steps[p] > MAX_TIME_STEP);
   const every = whole && 2 * long.length > motion.steps.length;
   for (const p of long) {
     const step = motion.steps[p];
-    const unit = TIME_UNITS.find(([, factor]) => step / factor <= MAX_TIME_STEP);
+    const unit = timeUnit(step);
     yield motion.fault(
       every ? null : motion.starts[p],
       `the time step is ${formatG(step)} s`,

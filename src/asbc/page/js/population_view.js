@@ -60,7 +60,7 @@ class PopulationView {
   careWords({ flags }) {
     const words = [];
     if (flags.unlike_training) words.push("unlike training");
-    if (flags.leak_rate > 0.05) words.push("leaks");
+    if (flags.leak_rate > LEAKY) words.push("leaks");
     if (flags.at_bound) words.push(flags.at_bound);
     return words.join(", ");
   }

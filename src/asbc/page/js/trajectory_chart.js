@@ -91,9 +91,10 @@ class TrajectoryChart extends Chart {
       [low, high] = [Math.min(low, least), Math.max(high, most)];
     }
     if (name === "acceleration") [low, high] = [Math.min(low, -1), Math.max(high, 1)];
-    else if (name === "gap") low = Math.max(0, low - 0.35 * (high - low) - 2);
+    else if (name === "gap")
+      [low, high] = [Math.max(0, low - 0.4 * (high - low) - 2), high + 0.6 * (high - low) + 2];
     else [low, high] = [Math.max(0, low - 1), high + 1];
-    return padded(low, name === "gap" ? high + 0.35 * (high - low) : high);
+    return padded(low, high);
   }
 
   /** What the model has read. */

@@ -77,8 +77,8 @@ const ANSWERS = {
     convertUnits(table, units);
     const source = `pairs: ${file.name}`;
     report({ checking: true });
-    const { groups, bad } = soundPairs(table, source, state.model.dt);
-    if (bad.size && !skip) return refusal(bad, groups.length);
+    const { groups, bad, unit } = soundPairs(table, source, state.model.dt);
+    if (bad.size && !skip) return refusal(bad, groups.length, unit);
     const { dt, context_steps: steps, pool } = state.model;
     // Of a driver with several pairs, one of them must be long enough.
     const { pairs, drops } = makePairs(table, groups, { dt, shortest: pool ? LEAST_SAMPLES : steps });
@@ -162,9 +162,9 @@ const ANSWERS = {
 };
 
 /** The first of the drivers that cannot be used, in the command's words, and all of them. */
-function refusal(bad, sound) {
+function refusal(bad, sound, unit = null) {
   const [name, reason] = bad.entries().next().value;
-  return { bad: [...bad], message: `driver ${name}: ${reason}`, sound };
+  return { bad: [...bad], message: `driver ${name}: ${reason}`, sound, unit };
 }
 
 /** Columns that the file lacks and the user has explained: one recording, a driver per pair. */
