@@ -10,7 +10,7 @@ from asbc.data.windows import leader_windows
 from asbc.utils.random import stream
 
 DRIVERS, STEPS = 600, 201  # 40 s
-SMALL = {"acquisition.simulations": 98304, "robust": "none"}
+SMALL = {"acquisition.simulations": 65536, "robust": "none"}
 
 
 @pytest.fixture(scope="module")

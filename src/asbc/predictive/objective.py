@@ -79,7 +79,7 @@ class Predictive:
     name: str = "predictive"
     score: str = "energy"
     context: str = "random"
-    steps: int = 1000
+    steps: int = 600
     check_every: int = 50
     patience: int = 6
     windows: int = 24
