@@ -3,7 +3,7 @@
 A batch of drivers as `experiment=history` draws them (one segment or several, 3 to 15 s each) and
 a batch of single trajectories of 15 s as `experiment=robust_stream` draws them, both behind the
 embedded recordings' leaders. "Equal length" is a batch of so many single trajectories that both
-have the same number of samples; "equal drivers" as many trajectories as drivers, a third of the
+have the same number of samples; "equal drivers" as many trajectories as drivers, with fewer
 samples. Simulation, forward and backward pass and optimiser; one thread, CPU time, medians of many
 turns that the two take by turns.
 """

@@ -44,7 +44,7 @@ class SegmentPool(nn.Module):
     def __init__(
         self,
         dim: int,
-        hidden: int = 128,
+        hidden: int = 32,
         age: bool = True,
         max_segments: int = 8,
         shortest: float = 3.0,
