@@ -15,6 +15,7 @@ from asbc.data.pairs import STATE_COLUMNS, Pairs
 from asbc.data.pairs_file import PairsFile
 from asbc.data.row_batches import RowBatches
 from asbc.engine import LocalEngine
+from asbc.engine.pool import OwnProcess
 from asbc.errors import InputError
 
 STEPS = 30
@@ -261,3 +262,25 @@ class Watched:
         for batch in self.rows.batches(only):
             yield batch
             self.most = max(self.most, pa.total_allocated_bytes() - self.before)
+
+
+def test_workers_divide_large_buckets_side_by_side_and_again_after_a_death(small_steps, tmp_path):
+    """What a dead worker left does not disturb, and the parts are those of one process."""
+    path = tmp_path / "table.parquet"
+    table().sample(frac=1, random_state=1).to_parquet(path)
+    stretches = row_batches.RowBatches.of(str(path)).stretches()
+    asked = []
+
+    class Watched(OwnProcess):
+        def map(self, function, pieces, *arguments):
+            asked.append((function, list(pieces)))
+            return super().map(function, asked[-1][1], *arguments)
+
+    with Watched(None) as pool:
+        buckets = sorted_buckets.sorted_buckets(stretches, tmp_path / "b", 60, pool)
+    [(_, jobs)] = [(f, p) for f, p in asked if f is sorted_buckets.divide and p]
+    assert len(jobs) > 1  # all at once, in one map
+    for _, job in jobs:
+        (job.folder / "half-written").touch()
+        again = sorted_buckets.divide(None, job)
+        assert set(again) <= set(buckets) and not (job.folder / "half-written").exists()

@@ -12,6 +12,7 @@ each of them, so its rows are in the order in which they came, whoever read them
 
 import bisect
 import heapq
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +23,12 @@ import numpy as np
 import pyarrow as pa
 
 from asbc.engine import Pool
+from asbc.engine.pool import OwnProcess
 
 Key = tuple[str, str]
 # Keys from which ranges are made: many more than ranges, so that these are of about one size.
 SAMPLE = 20_000
-MOST_BUCKETS = 256
+MOST_BUCKETS = 1024
 FILE_ROWS = 500_000  # rows that are ordered by range at once; with all columns about 50 MB
 EMPTY = "nan"  # the name of an id that is missing, which the checks then refuse
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -103,15 +105,32 @@ def sorted_buckets(
         for written in found[name]:
             for number, (i, rows) in enumerate(written.sizes):
                 places[i].append((written.path, number, rows))
-    buckets = []
-    for i, some in enumerate(places):
-        bucket = Bucket(tuple(some))
-        if bucket.rows > 2 * bucket_rows and bounds:
-            again = folder / f"bucket{i:03d}"
-            buckets += sorted_buckets(bucket.stretches(), again, bucket_rows, pool, by)
-        elif bucket.rows:
-            buckets.append(bucket)
-    return buckets
+    buckets = [Bucket(tuple(some)) for some in places]
+    large = {
+        i: Division(bucket, bucket_rows, folder / f"bucket{i:04d}", by)
+        for i, bucket in enumerate(buckets)
+        if bounds and bucket.rows > 2 * bucket_rows
+    }
+    again = [(f"range {i + 1} of the table", job) for i, job in large.items()]
+    divided = dict(zip(large, pool.gather(divide, again, "sorting it further"), strict=True))
+    parts = (divided.get(i, [bucket]) for i, bucket in enumerate(buckets) if bucket.rows)
+    return [bucket for part in parts for bucket in part]
+
+
+class Division(NamedTuple):
+    """A bucket that is too large for memory."""
+
+    bucket: Bucket
+    bucket_rows: int
+    folder: Path
+    by: str
+
+
+def divide(_: object, job: Division) -> list[Bucket]:
+    """The bucket as smaller ones, by one worker: the others have buckets of their own."""
+    bucket, bucket_rows, folder, by = job
+    shutil.rmtree(folder, ignore_errors=True)  # of a worker that died over it
+    return sorted_buckets(bucket.stretches(), folder, bucket_rows, OwnProcess(None), by)
 
 
 class Survey(NamedTuple):
