@@ -134,6 +134,24 @@ def test_a_driver_with_too_little_is_refused_by_name(
         history_run.calibrate(short.select([0, 1]), on_error="skip")
 
 
+def test_a_bad_pair_does_not_take_its_driver_along(
+    history_run: Run, several_pairs: Pairs, tmp_path: Path
+) -> None:
+    """In memory and on disk: the driver is calibrated from its other pairs."""
+    table = several_pairs.to_table()
+    bad = table.index[(table["pair_id"] == "8")][30]
+    table.loc[bad, "gap"] = -1.0
+    with pytest.raises(InputError, match="driver r/8: .*gap"):
+        history_run.calibrate(table)
+    fit = history_run.calibrate(table, samples=9, on_error="skip")
+    assert list(fit.skipped) == ["r/8"] and len(fit) == 6
+    assert fit.flags["pairs"].tolist() == [2, 1, 2, 1, 2, 2]
+    table.to_parquet(tmp_path / "rows.parquet", index=False)
+    drivers = stored(tmp_path / "rows.parquet", tmp_path / "store", "skip")
+    assert len(drivers) == 6 and list(drivers.skipped) == ["r/8"]
+    assert len(drivers.piece(2, 3).pairs()) == 2
+
+
 def test_3_s_are_enough_and_2_8_s_are_not(history_run: Run, several_pairs: Pairs) -> None:
     fifteen = several_pairs.select([6])
     assert history_run.calibrate(fifteen, samples=9).flags["seconds"].tolist() == [3.0]
