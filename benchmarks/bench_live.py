@@ -1,11 +1,10 @@
 """Live: a driver followed step by step.
 
-CPU time of one thread. `update` is all that a time step needs: the posterior of now from all that
-is known, and, once in 5 s, the comparison of the driver with what was predicted. Draws and
-predictions are made when they are asked for. The networks have the default sizes of
+CPU time of one thread. `update` takes a sample and compares the driver, every 5 s, with what was
+predicted; that is spread over several steps, and "most" is the dearest of them. The posterior of
+now is encoded when it is first asked for, then drawn from. The networks have the default sizes of
 `experiment=history` (eight segments are known all the time) and of the paper's model; how well
-they are trained does not change what they cost. The most expensive steps are the two in each 5 s
-in which the comparison draws and drives.
+they are trained does not change what they cost.
 """
 
 import time
@@ -46,11 +45,16 @@ def follow(model: Model, steps: int) -> dict[str, np.ndarray]:
     live = Live(model)
     for sample in samples[:known]:
         live.update(*sample)
-    updates = [timed(live.update, *sample) for sample in samples[known:]]
+    updates, posteriors = [], []
+    for sample in samples[known:]:
+        updates.append(timed(live.update, *sample))
+        posteriors.append(timed(lambda: live.now.context))
     plan = [10.0] * HORIZON
     some = range(min(steps, 40))
     return {
         "update": np.array(updates),
+        "posterior of now": np.array(posteriors),
+        "both": np.array(updates) + posteriors,
         f"{DRAWS} draws": np.array([timed(live.posterior, DRAWS) for _ in some]),
         f"{DRIVES} drives of {HORIZON} steps": np.array(
             [timed(live.predict, plan, DRIVES) for _ in some]

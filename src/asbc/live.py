@@ -13,6 +13,7 @@ then, and those of the latest few are combined by Fisher's method.
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import log, nan
 
 import numpy as np
@@ -102,7 +103,7 @@ def rank_p_value(observed: Tensor, simulated: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Present:
-    """What is known of a driver at one time step; draws are made when they are asked for.
+    """What is known of a driver at one time step; encoded and drawn from when it is asked for.
 
     Attributes:
         seconds: of the driver that the posterior is from.
@@ -110,24 +111,29 @@ class Present:
         surprise: p-value of the latest checks, small where the driver is not as before; NaN
             before the first.
         changed: whether it is below the level.
-        context: what the flow is conditioned on, (1, d); none before there is a segment.
+        known: the segments themselves; None before there is one.
     """
 
     seconds: float
     segments: int
     surprise: float
     changed: bool
-    context: Tensor | None = field(repr=False)
+    known: Segments | None = field(repr=False)
     live: "Live" = field(repr=False)
 
-    def theta(self, n: int = SUMMARY_DRAWS) -> Tensor:
-        """n draws (n, dim); the same for the same seed and name of the driver."""
-        if self.context is None:
+    @cached_property
+    def context(self) -> Tensor:
+        """What the posterior is conditioned on as its flow sees it, (1, d)."""
+        if self.known is None:
             raise InputError(
                 f"driver {self.live.name}: nothing is known yet; a posterior needs "
                 f"{self.live.shortest * self.live.dt:g} s without a pause"
             )
-        rng = RowStreams([stream(self.live.seed, "posterior", self.live.key)])
+        return self.live.model.posterior.encode(self.known)
+
+    def theta(self, n: int = SUMMARY_DRAWS, *purpose: str | int) -> Tensor:
+        """n draws (n, dim); the same for the same seed, name of the driver, and purpose."""
+        rng = RowStreams([stream(self.live.seed, "posterior", self.live.key, *purpose)])
         return self.live.model.posterior.sample_context(self.context, n, rng).theta[0]
 
     @property
@@ -205,14 +211,13 @@ class Live:
             self._held = self._keep
         self._drive[self._held] = sample
         self._held, self._count = self._held + 1, self._count + 1
-        segments = self.segments()
-        context = None if segments is None else self.model.posterior.encode(segments)
+        known = self.segments()
         self.now = Present(
-            seconds=0.0 if segments is None else int(segments.total) * self.dt,
-            segments=0 if segments is None else segments.lengths.shape[1],
+            seconds=0.0 if known is None else int(known.total) * self.dt,
+            segments=0 if known is None else known.lengths.shape[1],
             surprise=self.now.surprise,
             changed=self.now.changed,
-            context=context,
+            known=known,
             live=self,
         )
         self._check()
@@ -316,34 +321,33 @@ class Live:
         return Rollout(*(series[0] for series in rollout))
 
     def _check(self) -> None:
-        """Compare the driver with the forecast, if its time is over, and make the next one.
+        """Compare the driver with the forecast, if its time is over, and begin the next one.
 
-        Its draws are made one step later, so that no step has to do everything.
+        Its posterior is encoded one step later and drawn from after two, so that no step has to
+        do everything.
         """
-        context, forecast = self.now.context, self._forecast
-        if self.surprise is None or context is None:
+        forecast = self._forecast
+        if self.surprise is None or self.now.known is None:
             return
         if forecast is None:
-            self._forecast = _Forecast(self._count, context)
+            self._forecast = _Forecast(self._count, self.now, self.surprise.drives)
             return
-        if forecast.theta is None:
-            rng = RowStreams([stream(self.seed, "forecast", self.key, forecast.made)])
-            drawn = self.model.posterior.sample_context(
-                forecast.context, self.surprise.drives, rng
-            )
-            forecast = self._forecast = replace(forecast, theta=drawn.theta[0])
-        if self._count - forecast.made >= self._checked:
+        waited = self._count - forecast.made
+        if waited == 1:
+            _ = forecast.present.context
+        elif waited == 2:
+            _ = forecast.theta
+        if waited >= self._checked:
             self._p_values.append(self._p_value(forecast))
             found = self.surprise.combined(self._p_values)
             self.now = replace(self.now, surprise=found, changed=found < self.surprise.level)
-            self._forecast = _Forecast(self._count, context)
+            self._forecast = _Forecast(self._count, self.now, self.surprise.drives)
 
     def _p_value(self, forecast: "_Forecast") -> float:
         samples = self._drive[max(0, self._held - self._checked - self._steps) : self._held]
         start = len(samples) - 1 - self._checked
         # Noise of its own: with the same in every check, the checks would not be independent.
         seed = key(self.seed, "check", self.key, self._count)
-        assert forecast.theta is not None
         rollout = self._rollout(forecast.theta, samples, start, seed)
         simulated = torch.stack([rollout.gap, rollout.speed], dim=1)[..., 1:]
         observed = torch.from_numpy(samples[start + 1 :, :2].T)
@@ -360,11 +364,15 @@ class _Closed:
 
 @dataclass(frozen=True)
 class _Forecast:
-    """The posterior after `made` samples of the drive, and draws (n, dim) of it."""
+    """What was known after `made` samples of the drive, and draws (drives, dim) from it."""
 
     made: int
-    context: Tensor
-    theta: Tensor | None = None
+    present: Present
+    drives: int
+
+    @cached_property
+    def theta(self) -> Tensor:
+        return self.present.theta(self.drives, "forecast", self.made)
 
 
 # A prediction goes on from the residuals before it as one of an evaluation does.
