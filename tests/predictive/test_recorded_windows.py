@@ -122,6 +122,13 @@ def test_all_needs_a_posterior_of_several_segments(recorded):
         recorded.draw(4, "all", 1.0, stream(0, "x"))
 
 
+def test_a_part_of_the_windows_spans_all(recorded):
+    grid = recorded.grid("latest", stride=10, max_windows=20)
+    begin, start = first_gaps(grid.thinned(2))
+    assert start.tolist() == [20, 1020] and begin.tolist() == [0, 1000]
+    assert len(grid.thinned(100)) == len(grid)
+
+
 def test_pairs_without_room_are_refused(counted):
     with pytest.raises(InputError, match="no validation pair has 20 samples of context"):
         RecordedWindows(counted.select([2]), CONTEXT, HORIZON, PREFIX, "validation")

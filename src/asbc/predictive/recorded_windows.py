@@ -54,10 +54,17 @@ class Examples:
     def split(self, size: int) -> Iterator["Examples"]:
         """Parts of `size` windows, the last may be smaller."""
         for place in self.windows.pair.split(size):
-            windows = EvaluationWindows(
-                torch.arange(len(place)), self.windows.start[place], self.windows.horizon
-            )
-            yield Examples(self.states[place], self.pairs.select(place), windows)
+            yield self._take(place)
+
+    def thinned(self, count: int) -> "Examples":
+        """At most `count` of the windows, evenly spaced."""
+        return self._take(torch.linspace(0, len(self) - 1, min(count, len(self))).long())
+
+    def _take(self, place: Tensor) -> "Examples":
+        windows = EvaluationWindows(
+            torch.arange(len(place)), self.windows.start[place], self.windows.horizon
+        )
+        return Examples(self.states[place], self.pairs.select(place), windows)
 
     def scaled(self, factor: Tensor) -> "Examples":
         """All lengths times `factor` (window,): what drivers on a road of another scale would do.

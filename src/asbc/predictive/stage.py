@@ -54,7 +54,9 @@ STATE = (
     "best_row",
     "widening",
 )
-COVERAGE_DRAWS = 250  # of a validation window: ends of intervals need more than scores
+# Ends of intervals need more draws of a window than its score; of windows, which are alike within
+# a driver, a part will do.
+COVERAGE_DRAWS, COVERAGE_WINDOWS = 250, 120
 
 
 class Steps:
@@ -229,7 +231,7 @@ class PredictiveStage(pl.Callback):
             optimizer.state.clear()
         self.average = copy_weights(estimator)
         self.started = True
-        self.scales, _ = self._check(estimator.posterior)
+        self.scales, _ = self._check(estimator.posterior, self.grids)
         self._note(trainer, 0.0, self.loop.design)
 
     def _finish(self, trainer: pl.Trainer) -> None:
@@ -247,7 +249,8 @@ class PredictiveStage(pl.Callback):
         )
 
     def _coverage(self, posterior: Posterior) -> Tensor:
-        return self._check(posterior, COVERAGE_DRAWS)[1]
+        grids = [grid.thinned(COVERAGE_WINDOWS) for grid in self.grids]
+        return self._check(posterior, grids, COVERAGE_DRAWS)[1]
 
     def _save(self, trainer: pl.Trainer, more: dict[str, Any]) -> None:
         _, estimator = parts(trainer)
@@ -277,7 +280,7 @@ class PredictiveStage(pl.Callback):
 
     def _row(self, trainer: pl.Trainer, posterior: Posterior) -> Row:
         data, _ = parts(trainer)
-        score, held = self._check(posterior)
+        score, held = self._check(posterior, self.grids)
         loss = float(trainer.callback_metrics.get("val/loss", math.nan))
         row: Row = {
             "round": self.loop.round + 1 + self.check,
@@ -293,10 +296,12 @@ class PredictiveStage(pl.Callback):
             row[f"predictive_coverage95_{x}"] = float(held[i])
         return row
 
-    def _check(self, posterior: Posterior, draws: int | None = None) -> tuple[Tensor, Tensor]:
+    def _check(
+        self, posterior: Posterior, grids: Sequence[Examples], draws: int | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Mean scores and coverages of the validation drivers, both (3,)."""
         predict = partial(self.objective.predict, posterior.draw, self.simulator)
-        return self.objective.check(predict, self.simulator, self.grids, draws)
+        return self.objective.check(predict, self.simulator, grids, draws)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on."""
