@@ -53,7 +53,7 @@ design: $(VENV)/.dev  ## does active design pay? Budgets and ways to spend them 
 	$(BIN)/asbc report "runs=$(DESIGN)/*/*/seed*" design=true output=$(DESIGN)/report exact=$(DESIGN)/exact
 
 benchmarks: $(VENV)/.dev  ## what the parts cost, each against a peer: docs/benchmarks.md; RUN=FOLDER and DATA=FILE.parquet for those that use a run and drivers
-	for name in simulator sumo encoder sampler evaluation calibration live training history segments; do \
+	for name in simulator sumo encoder sampler evaluation calibration live training history segments page; do \
 		$(BIN)/python benchmarks/bench_$$name.py --publish || exit 1; \
 	done
 	$(BIN)/python benchmarks/bench_scale.py --publish $(if $(RUN),--run $(RUN)) $(if $(DATA),--pairs $(DATA))
