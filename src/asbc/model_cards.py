@@ -17,7 +17,7 @@ def overview(runs: Sequence[ShippedRun]) -> str:
                 run.card["title"],
                 " ".join(p["name"] for p in run.card["parameters"]),
                 f"{run.path.stat().st_size / 1000:.0f}",
-                f"{passed} of {len(scores['sbc'])}",
+                f"{passed} of {len(scores['sbc'])}" if scores["sbc"] else "predictive",
                 "/".join(f"{100 * share:.0f}" for share in scores["coverage95"].values()),
             )
         )
@@ -43,17 +43,23 @@ def card_text(run: ShippedRun) -> str:
         f"  size         {card['weights']:,} weights, {run.path.stat().st_size / 1000:.0f} kB",
         f"  coverage     {covered} of gaps / speeds / accelerations in 95% intervals "
         f"({scores['test_drivers']} simulated test drivers)",
-        f"  parameters   prior range, and on {scores['simulated_drivers']} drivers drawn from it: "
-        "SBC, contraction, 95% coverage",
+        "  parameters   prior range"
+        + (
+            f", and on {scores['simulated_drivers']} drivers drawn from it: SBC, contraction, "
+            "95% coverage"
+            if scores["sbc"]
+            else "; trained to predict, so that ranks of simulated drivers (SBC) say nothing"
+        ),
     ]
     for parameter in card["parameters"]:
-        found = scores["sbc"][parameter["name"]]
-        verdict = "passed" if found["passed"] else "FAILED"
-        lines.append(
-            f"    {parameter['name']:<6} {_range([parameter['low'], parameter['high']]):>14} "
-            f"{parameter['unit']:<6} {verdict} (p = {found['p_value']:.3f}), "
-            f"{found['contraction']:.2f}, {found['coverage95']:.0%}"
-        )
+        ends = _range([parameter["low"], parameter["high"]])
+        line = f"    {parameter['name']:<6} {ends:>14} {parameter['unit']:<6}"
+        if scores["sbc"]:
+            found = scores["sbc"][parameter["name"]]
+            verdict = "passed" if found["passed"] else "FAILED"
+            line += f" {verdict} (p = {found['p_value']:.3f}), "
+            line += f"{found['contraction']:.2f}, {found['coverage95']:.0%}"
+        lines.append(line.rstrip())
     limits = [*card["limits"], *scores["warnings"]]
     return "\n".join([*lines, *(f"  limit        {text}" for text in limits)])
 

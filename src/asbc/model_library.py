@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from asbc.data.history import ALL, FIRST
 from asbc.data.pairs import Pairs
 from asbc.engine import Engine
 from asbc.errors import InputError
 from asbc.evaluation.evaluate import evaluate_posterior
 from asbc.evaluation.protocol import EvaluationSettings
-from asbc.run import Run
+from asbc.run import PREDICTIVE, Run
 from asbc.shipped import ShippedRun, pack
 from asbc.study import Study, execute, run_study
 
@@ -84,7 +85,7 @@ def model_card(run: ShippedRun, recipe: Recipe) -> dict[str, Any]:
                 prior.names, prior.units, prior.low.tolist(), prior.high.tolist(), strict=True
             )
         ],
-        "context": f"{steps} samples of {dt:g} s",
+        "context": _context(run, steps * dt),
         "ranges": _ranges(splits.train),
         "leaders": run.source().description,
         "simulations": _budget(config),
@@ -92,6 +93,15 @@ def model_card(run: ShippedRun, recipe: Recipe) -> dict[str, Any]:
         "robust": run.training.sizes,
         "scores": _scores(run, splits.test, steps),
     }
+
+
+def _context(run: ShippedRun, seconds: float) -> str:
+    """What it reads of a driver."""
+    law = run.history
+    if law is None:
+        return f"{seconds:g} s"
+    longest = law.max_segments * seconds
+    return f"all segments of a driver from {law.shortest:g} s, {longest:g} s at most"
 
 
 def _ranges(pairs: Pairs) -> dict[str, list[float]]:
@@ -113,14 +123,16 @@ def _budget(config: Mapping[str, Any]) -> int:
 
 def _scores(run: ShippedRun, test: Pairs, steps: int) -> dict[str, Any]:
     """Checks of the posterior on drivers from the prior, and coverage on other test drivers."""
-    settings = EvaluationSettings(samples=200, bootstrap=1)
+    context = FIRST if run.history is None else ALL
+    settings = EvaluationSettings(samples=200, bootstrap=1, context=context)
     chosen = test.select(range(0, len(test), max(1, len(test) // SCORED_DRIVERS)))
-    windows = run.leaders(steps)
+    windows, predictive = run.leaders(steps), run.objective == PREDICTIVE
     assert windows is not None
     metrics = evaluate_posterior(
-        run.posterior, run.training, chosen, steps, windows, settings
+        run.posterior, run.training, chosen, steps, windows, settings, predictive
     ).metrics
-    checks, predicted = metrics["simulated_drivers"], metrics["after_context"]
+    predicted = metrics["after_context"]
+    checks = metrics.get("simulated_drivers", {"n_drivers": 0, "parameters": {}})
     return {
         "simulated_drivers": checks["n_drivers"],
         "test_drivers": len(chosen),

@@ -36,6 +36,8 @@ MOST_BYTES = 500_000
 # Parts of a run's config that say how and where it ran, not what it is.
 LEFT_OUT = ("hydra", "logger", "callbacks", "trainer", "folder", "ckpt_path", "threads", "debug")
 WEIGHTS, NOVELTY = "weights.", "novelty."
+# Of the posterior's buffers, those that training sets; the others follow from the config.
+STATISTICS = ("input_mean", "input_std", "u_mean", "u_std", "widening")
 
 
 def names() -> tuple[str, ...]:
@@ -170,7 +172,8 @@ class ShippedRun(Run):
         """The yardstick for contexts unlike the training's; see `Run.novelty`."""
         from asbc.posterior.novelty import Novelty
 
-        if context == "first" and context_steps == self.config["data"]["context_steps"]:
+        # One yardstick is stored; that of histories has drivers of whom little or much is known.
+        if context_steps == self.config["data"]["context_steps"]:
             return Novelty(**self._part(NOVELTY))
         return super().novelty(context_steps, context)
 
@@ -190,7 +193,7 @@ def pack(run: Run, name: str, card: dict[str, Any], folder: Path) -> ShippedRun:
         "versions": {"asbc": version("asbc"), **versions},
     }
     header = {"name": name, "config": config | {"data": own}, "record": record, "card": card}
-    novelty = vars(run.novelty(own["context_steps"]))
+    novelty = vars(run.novelty(own["context_steps"], "all" if run.history else "first"))
     tensors = {f"{WEIGHTS}{key}": value for key, value in _weights(run.posterior).items()}
     tensors |= {f"{NOVELTY}{key}": _compact(value.numpy()) for key, value in novelty.items()}
     path = folder / f"{name}{ENDING}"
@@ -216,7 +219,7 @@ def _weights(posterior: Posterior) -> dict[str, np.ndarray]:
         if isinstance(module, MaskedLinear):
             state[f"{key}.weight"] = (module.weight * module.mask).detach().numpy()
     kept = {f"posterior.{key}" for key, _ in posterior.named_parameters()}
-    kept |= {f"posterior.{key}" for key in ("input_mean", "input_std", "u_mean", "u_std")}
+    kept |= {f"posterior.{key}" for key in STATISTICS}
     return {key: _compact(value) for key, value in state.items() if key in kept}
 
 
