@@ -25,9 +25,8 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $(VENV)/.core $@
 
-demo: $(VENV)/.core  ## set up, calibrate the embedded recordings by a shipped model, then train one and evaluate it
+demo: $(VENV)/.core  ## set up, calibrate the embedded recordings by a shipped model (page.html), then train one and evaluate it
 	$(BIN)/asbc calibrate data=synthetic output=$(DEMO)/calibration
-	$(BIN)/asbc page data=synthetic output=$(DEMO)/page.html
 	$(BIN)/asbc train experiment=quick threads=2 hydra.run.dir=$(DEMO)/run
 	$(BIN)/asbc evaluate run=$(DEMO)/run threads=2
 

@@ -89,6 +89,7 @@ def test_every_driver_of_the_runs_own_data_gets_a_posterior(trained, calibrate, 
         "constant_data",
     }
     assert (folder / "drivers.add.xml").read_text().count("<vType ") == 7
+    assert "page.html in a browser: 24 drivers" in text and (folder / "page.html").is_file()
     drivers = pd.read_csv(folder / "drivers.csv")
     assert {"novelty", "unlike_training", "leak_rate", "at_bound", "k_hat", "k_hat_network"} <= {
         *drivers

@@ -1,11 +1,20 @@
 """`asbc calibrate data.path=FILE`: a posterior for every driver of a file."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
 from asbc.arguments import offer_data_of_run
 from asbc.shipped import DEFAULT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from asbc.data.pairs import Pairs
+    from asbc.run import Run
+
+PAGE = "page.html"
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:
@@ -70,6 +79,10 @@ def main(cfg: DictConfig) -> None:
         outcome = calibrate_into(output.path, job, drivers, pool=pool)
         population = Population.read(output.path, model.simulator.prior)
         write_population(population, output.path, cfg.sumo.drivers, types, settings.seed)
+        page = ""
+        if cfg.page and not finished:
+            shown = drivers.piece(0, min(cfg.page, len(drivers))).pairs()
+            page = _write_page(run, output.path / PAGE, shown)
         drivers.remove()
     print(outcome.text())
     for reason, count in drivers.drops.items():
@@ -78,3 +91,17 @@ def main(cfg: DictConfig) -> None:
         print("  contexts are longer than the run's: none is compared with its simulations")
     written = [p.name for p in output.path.iterdir() if p.name[0] != "."]
     print(f"written to {output.shown}: {', '.join(sorted(written))}")
+    if page:
+        print(page)
+
+
+def _write_page(run: "Run", path: "Path", pairs: "Pairs") -> str:
+    """Write the drivers as a page for a browser; returns what to tell the user."""
+    from asbc.errors import InputError
+    from asbc.page.page import write_page
+
+    try:
+        write_page(run, path, pairs, len(pairs))
+    except InputError as error:  # a model that a browser cannot compute
+        return f"no {path.name}: {error}"
+    return f"open {path} in a browser: {len(set(pairs.follower))} drivers, one by one"
