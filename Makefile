@@ -32,6 +32,7 @@ demo: $(VENV)/.core  ## set up, calibrate the embedded recordings by a shipped m
 
 models: $(VENV)/.dev  ## train the models inside the package again, bit for bit on the same machine
 	$(BIN)/asbc models make=all
+	$(BIN)/asbc models publish=docs/models.md
 	$(MAKE) page
 
 page: $(VENV)/.dev  ## the page of the default model in docs/, and its pictures where there is a Chromium

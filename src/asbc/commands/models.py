@@ -36,6 +36,9 @@ def main(cfg: DictConfig) -> None:
         print(card_text(ShippedRun.open(cfg.name)))
         return
     runs = [ShippedRun.open(name) for name in names()]
-    print(overview(runs))
-    for run in runs:
-        print(f"\n{card_text(run)}")
+    text = "\n\n".join([overview(runs), *map(card_text, runs)])
+    print(text)
+    if cfg.publish is not None:
+        from asbc.reporting.text_tables import publish
+
+        publish(Path(cfg.publish), {"models": f"```text\n{text}\n```"})
