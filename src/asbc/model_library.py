@@ -129,7 +129,8 @@ def _scores(run: ShippedRun, test: Pairs, steps: int) -> dict[str, Any]:
     windows, predictive = run.leaders(steps), run.objective == PREDICTIVE
     assert windows is not None
     metrics = evaluate_posterior(
-        run.posterior, run.training, chosen, steps, windows, settings, predictive
+        *(run.posterior, run.training, chosen, steps, windows, settings, predictive),
+        run.history,
     ).metrics
     predicted = metrics["after_context"]
     checks = metrics.get("simulated_drivers", {"n_drivers": 0, "parameters": {}})

@@ -236,8 +236,18 @@ def check_posterior(
     drivers: SimulatedDrivers | SimulatedHistories,
     draws: int,
     seed: int,
+    variance: Tensor | None = None,
 ) -> PosteriorChecks:
-    """Run every check on simulated drivers with `draws` posterior draws each."""
+    """Run every check on simulated drivers with `draws` posterior draws each.
+
+    Args:
+        posterior: to check.
+        prior: of theta.
+        drivers: with known theta.
+        draws: of each driver's posterior.
+        seed: of draws and tests.
+        variance: (dim,) of theta before anything is seen; None: the prior's.
+    """
     truth, states = drivers
     names = [f"simulated {i}" for i in range(len(truth))]
     theta, leak_rate = sample_contexts(posterior, states, names, draws, seed)
@@ -251,7 +261,9 @@ def check_posterior(
         ranks=tuple(rank_test(column, draws, rng, level) for column in ranks.T),
         coverage=coverage_curve(credibility),
         tarp=coverage_curve(tarp),
-        contraction=contraction(theta, prior_variance(prior)).numpy(),
+        contraction=contraction(
+            theta, prior_variance(prior) if variance is None else variance
+        ).numpy(),
         recovery=recovery(truth, theta),
         truth=truth.numpy(),
         mean=theta.mean(dim=1).numpy(),
