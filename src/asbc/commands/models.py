@@ -25,7 +25,7 @@ def main(cfg: DictConfig) -> None:
         if unknown:
             known = ", ".join(cfg.recipes)
             raise InputError(f"make={unknown[0]}: expected all or some of {known}")
-        found = OmegaConf.to_container(cfg.recipes)
+        found = OmegaConf.to_container(cfg.recipes, resolve=True)
         assert isinstance(found, dict)
         recipes = {name: Recipe(**found[name]) for name in wanted}
         into = Path(cfg.into or FOLDER)
