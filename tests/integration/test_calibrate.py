@@ -96,6 +96,14 @@ def test_every_driver_of_the_runs_own_data_gets_a_posterior(trained, calibrate, 
     }
 
 
+def test_short_segments_of_recordings_are_left_out(calibrate, tmp_path) -> None:
+    """As the demo does it: recordings in pieces, by the default model of the package."""
+    code, text = calibrate("data=synthetic", f"output={tmp_path / 'demo'}", "engine.workers=1")
+    assert code == 0, text
+    assert "segments shorter than 3 s" in text and "page.html in a browser: 100 drivers" in text
+    assert (tmp_path / "demo" / "drivers.add.xml").is_file()
+
+
 POINTS = {
     "between chunks": (pipeline, "calibrate_chunk", 3),
     "while writing a chunk": (parts.pq, "write_table", 4),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from asbc.run import Run
 
 PAGE = "page.html"
+# A table of a user's own; others are recordings, whose short segments are left out.
+PAIRS = "asbc.data.pairs_file.PairsFile"
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:
@@ -62,7 +64,9 @@ def main(cfg: DictConfig) -> None:
         novelty=novelty,
         comparison=comparison,
     )
-    steps = MIN_STEPS if model.by_driver else model.context_steps
+    steps = model.shortest or model.context_steps
+    if model.by_driver and cfg.data["_target_"] == PAIRS:
+        steps = MIN_STEPS  # a user's driver who is too short is named, not passed over
     shortest = cfg.min_duration or steps * cfg.data.dt
     source = build(cfg.data, context_steps=steps, min_duration=shortest)
     most = pieces_of(source) if isinstance(refinement, NoRefinement) else None
