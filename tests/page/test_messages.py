@@ -73,7 +73,6 @@ CASES = {
     "acceleration": lambda t: t.assign(acceleration=np.where(t.index == 7, 99.0, 0.0)),
     "another leader": lambda t: t.assign(gap=t["gap"] + 40 * (t.index >= 130)),
     "first row astray": cell(100, "gap", 90.0),
-    "too short": lambda table: table[table["time"] < 9],
     "too coarse": lambda table: table.assign(time=table["time"] * 4),
 }
 

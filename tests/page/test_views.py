@@ -100,16 +100,16 @@ def test_draws_and_summary_say_the_same_and_are_inside_the_prior(downloads):
     draws = pd.read_csv(io.StringIO(downloads("draws", "draws.csv")))
     summary = pd.read_csv(io.StringIO(downloads("summary", "summary.csv")))
     prior = Run.open("idm_matern").simulator.prior
-    assert list(draws) == ["pair_id", "draw", *prior.names] and len(draws) == 8 * 500
-    assert list(summary)[:3] == ["pair_id", "parameter", "unit"] and len(summary) == 8 * 7
+    assert list(draws) == ["follower", "draw", *prior.names] and len(draws) == 8 * 500
+    assert list(summary)[:3] == ["follower", "parameter", "unit"] and len(summary) == 8 * 7
     theta = torch.from_numpy(draws[list(prior.names)].to_numpy())
     assert bool(prior.contains(theta).all())
-    grouped = draws.groupby("pair_id", sort=False)[list(prior.names)]
+    grouped = draws.groupby("follower", sort=False)[list(prior.names)]
     for measure, found in {
         "mean": grouped.mean(), "sd": grouped.std(),
         "q05": grouped.quantile(0.05), "q95": grouped.quantile(0.95),
     }.items():  # fmt: skip
-        told = summary.pivot(index="pair_id", columns="parameter", values=measure)
+        told = summary.pivot(index="follower", columns="parameter", values=measure)
         told = told.loc[found.index, found.columns]
         np.testing.assert_allclose(told, found, rtol=1e-5)
 
