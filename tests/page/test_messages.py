@@ -8,8 +8,11 @@ import pytest
 
 from asbc.data.driver_store import store_drivers
 from asbc.data.pairs_file import PairsFile
+from asbc.data.source import MIN_STEPS
 from asbc.engine import LocalEngine
 from asbc.errors import InputError
+from asbc.run import Run
+from asbc.shipped import DEFAULT
 
 STEPS, DT = 75, 0.2
 OPTION = ", or set on_error=skip"  # the command's; the page has a button
@@ -99,6 +102,20 @@ def test_a_bad_file_gets_the_words_of_the_command(name, give, make_drivers, tmp_
     expected = command_says(path)
     assert expected, "the command takes this file"
     assert give(path) == expected
+
+
+def test_a_driver_too_short_for_a_segment_gets_the_words_of_the_command(
+    give, make_drivers, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "recorded.csv"
+    table = make_drivers()
+    table[table["time"] < 2].to_csv(path, index=False)
+    shortest = Run.open(DEFAULT).model(context=None).shortest
+    source = PairsFile(path=path.name, dt=DT, context_steps=MIN_STEPS, min_duration=MIN_STEPS * DT)
+    with LocalEngine(workers=1).pool() as pool, pytest.raises(InputError) as error:
+        store_drivers(source, tmp_path / "store", "stop", 1.0, pool, shortest=shortest)
+    assert give(path) == str(error.value).removesuffix(OPTION)
 
 
 def test_there_are_at_least_twenty_of_them():
