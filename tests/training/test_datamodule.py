@@ -50,7 +50,7 @@ def test_a_round_replaces_the_oldest_simulations(build):
     content = data.buffer.content
     estimator.posterior.set_scaling(content.theta, content.states)
     before = data.buffer.content.theta.clone()
-    log = data.acquire(1, estimator.posterior)
+    log = data.carry_out(data.plan(1, estimator.posterior), 1)
     content = data.buffer.content
     assert len(content) == 112 and content.round.tolist() == [0] * 80 + [1] * 32
     assert torch.equal(content.theta[:80], before[16:])
@@ -71,7 +71,7 @@ def test_weights_follow_the_correction(build):
     for name in ("none", "importance"):
         estimator, data = build(*STREAM, f"acquisition.correction={name}")
         data.warm_up()
-        data.acquire(1, estimator.posterior)
+        data.carry_out(data.plan(1, estimator.posterior), 1)
         batches = list(data.train_dataloader())
         weight = torch.cat([batch["weight"] for batch in batches])
         theta = torch.cat([batch["theta"] for batch in batches])
@@ -88,7 +88,7 @@ def test_acquisition_does_not_touch_the_weights_or_the_mode(build):
     before = {name: value.clone() for name, value in estimator.state_dict().items()}
     estimator.train()
     random_state = torch.get_rng_state()
-    data.acquire(1, estimator.posterior)
+    data.carry_out(data.plan(1, estimator.posterior), 1)
     assert estimator.training and all(m.training for m in estimator.modules())
     assert torch.equal(torch.get_rng_state(), random_state)
     assert all(torch.equal(value, before[name]) for name, value in estimator.state_dict().items())

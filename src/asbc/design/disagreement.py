@@ -15,6 +15,7 @@ from torch import Tensor
 from asbc.design.proposal import DesignSpace
 from asbc.design.simulations import Simulations
 from asbc.types import Density
+from asbc.utils.processes import shared_map
 from asbc.utils.random import key, stream
 
 # Of the features' variance: the penalty of the regression, in pairs.
@@ -54,13 +55,9 @@ def measured_disagreement(
     posterior: Density, pairs: Simulations, members: int, seed: int, round: int
 ) -> Tensor:
     """Log variance over dropout members of log q(theta | x), (n,) float64."""
+    keys = [key(seed, "disagreement", round, m) for m in range(members)]
     log_q = torch.stack(
-        [
-            posterior.member(key(seed, "disagreement", round, m)).log_prob(
-                pairs.theta, pairs.observed
-            )
-            for m in range(members)
-        ]
+        shared_map(lambda k: posterior.member(k).log_prob(pairs.theta, pairs.observed), keys)
     ).double()
     return torch.log(log_q.var(dim=0) + 1e-6)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from asbc.design.proposal import DesignSpace
 from asbc.errors import InputError
 from asbc.types import Density
+from asbc.utils.processes import shared_map
 from asbc.utils.random import key
 
 
@@ -40,7 +41,7 @@ def member_uncertainty(
     """alpha (candidates,) over fresh dropout members and the observed subset, standardised."""
     keys = [key(space.seed, "member", round, m) for m in range(members)]
     log_density = torch.stack(
-        [posterior.member(k).log_prob_grid(theta, space.contexts) for k in keys]
+        shared_map(lambda k: posterior.member(k).log_prob_grid(theta, space.contexts), keys)
     )
     return standardise(uncertainty(log_density, epsilon))
 

@@ -157,9 +157,12 @@ class SimulationDataModule(pl.LightningDataModule):
             self.acquisition.warm_up(self.space), self.settings.warmup_simulations, 0
         )
 
-    def acquire(self, round: int, posterior: Density) -> dict[str, float]:
-        """Let the strategy choose this round's pairs and simulate them; returns what to log."""
-        plan = self.acquisition.plan(round, posterior, self.space, self.buffer.content)
+    def plan(self, round: int, posterior: Density) -> Plan:
+        """What the strategy would simulate in this round."""
+        return self.acquisition.plan(round, posterior, self.space, self.buffer.content)
+
+    def carry_out(self, plan: Plan, round: int) -> dict[str, float]:
+        """Simulate this round's pairs; returns what there is to log."""
         return self._fill(plan, self.settings.pairs_per_round, round)
 
     def _fill(self, plan: Plan, n: int, round: int) -> dict[str, float]:

@@ -303,7 +303,8 @@ class RoundCallback(pl.Callback):
         self.round, self.epoch, self.train_seconds = self.round + 1, 0, 0.0
         self.round_start, self.trained_loss = trainer.global_step, math.inf
         with on_cpu(estimator) as posterior:
-            self.design = on_first(trainer, lambda: data.acquire(self.round, posterior))
+            plan = data.plan(self.round, posterior)  # by all: they share its dearest part
+            self.design = on_first(trainer, lambda: data.carry_out(plan, self.round))
         self._begin_round(trainer, last)
 
     def _begin_round(self, trainer: pl.Trainer, last: Weights) -> None:
