@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from asbc.arguments import quoted
 from asbc.engine import Engine
 from asbc.errors import InputError
-from asbc.run import LAST
+from asbc.run import LAST, Run
 from asbc.utils.files import locked, write_text
 
 log = logging.getLogger(__name__)
@@ -23,14 +24,22 @@ log = logging.getLogger(__name__)
 COMMANDS = ("train", "evaluate", "baseline", "report")
 # Those with an engine of their own, which gets one core where many runs share a machine.
 SHARING = ("evaluate", "baseline")
+# Settings of a study that are lists.
+LISTS = ("seeds", "once", "repeated", "only", "overrides")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command, `asbc COMMAND`, and its arguments."""
+    """One command, `asbc COMMAND`, its arguments, and a name if a run has several of it."""
 
     command: str
     arguments: tuple[str, ...]
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """What its files and messages call it."""
+        return f"{self.command}_{self.name}" if self.name else self.command
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,9 @@ class Study:
         variants: overrides of `asbc train` by name.
         once: variants that run with the first seed only.
         baselines: overrides of `asbc baseline` by name; these run with the first seed only.
+        repeated: baselines that run with every seed.
+        evaluations: overrides of `asbc evaluate` by name, where a trained run is evaluated more
+            than once; each goes to RUN/NAME/evaluation.
         shared: overrides of all runs by command; None for `evaluate` if runs are only trained.
         overrides: of all runs, for `asbc train` and `asbc baseline` alike.
         only: names of variants and baselines to run; None for all.
@@ -63,12 +75,15 @@ class Study:
     variants: Mapping[str, Sequence[str]] = field(default_factory=dict)
     once: Sequence[str] = ()
     baselines: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    repeated: Sequence[str] = ()
+    evaluations: Mapping[str, Sequence[str]] = field(default_factory=dict)
     shared: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
     overrides: Sequence[str] = ()
     only: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        lists = {name: getattr(self, name) for name in ("seeds", "once", "only", "overrides")}
+        lists = {name: getattr(self, name) for name in LISTS}
+        lists |= {f"evaluations.{name}": value for name, value in self.evaluations.items()}
         lists |= {f"shared.{name}": value for name, value in self.shared.items()}
         for name, value in lists.items():
             if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
@@ -84,10 +99,8 @@ class Study:
             raise InputError(
                 f"only={', '.join(unknown)}: no such variant or baseline; have {', '.join(known)}"
             )
-        if unknown := sorted(set(self.once) - set(self.variants)):
-            raise InputError(
-                f"once={', '.join(unknown)}: no such variant; have {', '.join(self.variants)}"
-            )
+        _require_known("once", self.once, self.variants, "variant")
+        _require_known("repeated", self.repeated, self.baselines, "baseline")
         if unknown := sorted(set(self.shared) - set(COMMANDS)):
             raise InputError(
                 f"shared.{unknown[0]}: no such command; expected {', '.join(COMMANDS)}"
@@ -101,7 +114,12 @@ class Study:
             for name in self.variants
             if self._wanted(name) and (seed == self.seeds[0] or name not in self.once)
         ]
-        return trained + [self._baseline(name) for name in self.baselines if self._wanted(name)]
+        return trained + [
+            self._baseline(name, seed)
+            for seed in self.seeds
+            for name in self.baselines
+            if self._wanted(name) and (seed == self.seeds[0] or name in self.repeated)
+        ]
 
     def report_over(self, runs: Sequence[PlannedRun]) -> Step | None:
         """The report over the runs; None where they are only trained and nothing is asked for."""
@@ -128,17 +146,36 @@ class Study:
         train = Step("train", (*self._shared("train"), *self.overrides, *own))
         if not self._evaluated:
             return PlannedRun(folder, (train,))
-        evaluate = Step("evaluate", (f"run={quoted(folder)}", *self._shared("evaluate")))
-        return PlannedRun(folder, (train, evaluate))
+        shared = (f"run={quoted(folder)}", *self._shared("evaluate"))
+        if not self.evaluations:
+            return PlannedRun(folder, (train, Step("evaluate", shared)))
+        evaluations = [
+            Step(
+                "evaluate",
+                (*shared, *own, f"output={quoted(Run(folder / name).evaluation)}"),
+                name,
+            )
+            for name, own in self.evaluations.items()
+        ]
+        return PlannedRun(folder, (train, *evaluations))
 
-    def _baseline(self, name: str) -> PlannedRun:
-        folder = self._folder(name, self.seeds[0])
-        own = (*self.baselines[name], f"seed={self.seeds[0]}", _into(folder))
+    def _baseline(self, name: str, seed: int) -> PlannedRun:
+        folder = self._folder(name, seed)
+        own = (*self.baselines[name], f"seed={seed}", _into(folder))
         shared = (*self._shared("baseline"), *self.overrides, *self._shared("evaluate"))
         return PlannedRun(folder, (Step("baseline", (*shared, *own)),))
 
     def _folder(self, name: str, seed: int) -> Path:
         return Path(self.output) / name / f"seed{seed}"
+
+
+def _require_known(
+    setting: str, names: Sequence[str], known: Mapping[str, Any], what: str
+) -> None:
+    if unknown := sorted(set(names) - set(known)):
+        raise InputError(
+            f"{setting}={', '.join(unknown)}: no such {what}; have {', '.join(known)}"
+        )
 
 
 def _into(folder: Path) -> str:
@@ -236,7 +273,7 @@ def _take_steps(run: PlannedRun, execute: Execute) -> tuple[Failure | None, list
         code = execute(step, output)
         seconds = time.perf_counter() - start
         outcome = f"exit {code}" if code else "ok"
-        news.append(f"{run.folder} {step.command}: {outcome}, {seconds:.0f} s")
+        news.append(f"{run.folder} {step.title}: {outcome}, {seconds:.0f} s")
         if code:
             return Failure(run.folder, step, output), news
         write_text(_mark(run, step, "done"), f"{seconds:.1f}\n")
@@ -247,10 +284,10 @@ def _require_same_arguments(run: PlannedRun, step: Step) -> None:
     mark = _mark(run, step, "arguments")
     if mark.is_file() and json.loads(mark.read_text()) != list(step.arguments):
         raise InputError(
-            f"{run.folder} holds a run with other arguments for {step.command}: "
+            f"{run.folder} holds a run with other arguments for {step.title}: "
             f"{' '.join(json.loads(mark.read_text()))}; choose another output= or remove it"
         )
 
 
 def _mark(run: PlannedRun, step: Step, kind: str) -> Path:
-    return run.folder / f"{step.command}.{kind}"
+    return run.folder / f"{step.title}.{kind}"

@@ -156,6 +156,14 @@ def test_data_without_a_window_after_the_context(save_run, tmp_path, draw_nothin
     assert "no window" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_rows_say_which_drivers_they_were_trained_on_where_that_differs(save_run, tmp_path):
+    for place in ("north", "south"):
+        run = save_run(place, seed=0)
+        edit_metrics(run, run={"trained_on": f"pairs: data/{place}/pairs.csv"})
+    labels = [run.label for run in with_suffixes(find_runs(str(tmp_path / "runs")))]
+    assert labels == [f"ASBC-Gaussian, trained on {place}" for place in ("north", "south")]
+
+
 @pytest.fixture
 def with_exact_draws(trained, save_run, tmp_path):
     """Runs of both residual models, and NUTS for one of them."""

@@ -64,6 +64,31 @@ def test_some_variants_run_once():
         make_study(variants={"a": []}, once=["x"])
 
 
+def test_some_baselines_run_with_every_seed():
+    settings = {"baselines": {"a": [], "net": ["baseline=gru"]}, "seeds": [5, 6]}
+    runs = make_study(**settings, repeated=["net"]).runs()
+    assert [str(run.folder) for run in runs] == ["out/a/seed5", "out/net/seed5", "out/net/seed6"]
+    assert "seed=6" in runs[-1].steps[0].arguments
+    with pytest.raises(InputError, match="repeated=x: no such baseline; have a, net"):
+        make_study(**settings, repeated=["x"])
+
+
+def test_a_run_may_be_evaluated_in_several_ways():
+    [run] = make_study(
+        variants={"a": []},
+        shared={"evaluate": ["evaluation=fast"]},
+        evaluations={"first": [], "other": ["data.path=b.csv"]},
+    ).runs()
+    train, first, other = run.steps
+    assert [step.title for step in run.steps] == ["train", "evaluate_first", "evaluate_other"]
+    assert first.arguments == (
+        *("run='out/a/seed0'", "evaluation=fast", "output='out/a/seed0/first/evaluation'"),
+    )
+    assert other.arguments[2:] == ("data.path=b.csv", "output='out/a/seed0/other/evaluation'")
+    with pytest.raises(InputError, match="evaluations.x=latest: expected a list"):
+        make_study(variants={"a": []}, evaluations={"x": "latest"})
+
+
 def test_only_some():
     settings = {"variants": {"a": [], "b": []}, "baselines": {"c": [], "d": []}}
     runs = make_study(**settings, only=["b", "c"]).runs()

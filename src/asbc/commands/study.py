@@ -21,7 +21,7 @@ def main(cfg: DictConfig) -> None:
     study = Study(**settings)
     output, runs = Path(study.output), study.runs()
     failures = run_study(runs, engine, execute)
-    failed = [f"{failure.step.command}: see {failure.log}" for failure in failures]
+    failed = [f"{failure.step.title}: see {failure.log}" for failure in failures]
     report = study.report_over(runs)
     if report is not None:
         if execute(report, output / "report.out"):

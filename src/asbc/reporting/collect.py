@@ -52,8 +52,9 @@ class EvaluatedRun:
 
     @property
     def run(self) -> Run:
-        """The run it is an evaluation of, if it lies where `asbc evaluate` puts it."""
-        return Run(self.folder.parent)
+        """The run it is an evaluation of, if that is RUN/evaluation or RUN/NAME/evaluation."""
+        above = [Run(folder) for folder in self.folder.parents[:2]]
+        return next((run for run in above if run.record_file.is_file()), above[0])
 
     @cached_property
     def windows(self) -> pd.DataFrame:
@@ -173,14 +174,21 @@ def require_comparable(runs: Sequence[EvaluatedRun]) -> None:
 def with_suffixes(runs: Sequence[EvaluatedRun]) -> list[EvaluatedRun]:
     """The runs, labelled by what sets them apart; a method and seed may occur once.
 
-    Overrides that all trained runs share (`experiment=...` of a study) are left out.
+    Overrides that all trained runs share (`experiment=...` of a study) are left out. Where runs
+    were trained on different data, a row says on which.
     """
     trained = [set(run.info["variant"]) for run in runs if run.info["kind"] == "asbc"]
     shared = set.intersection(*trained) if len(trained) > 1 else set()
     shared |= set.intersection(*(set(choices(run.metrics)) for run in runs))
+    places = short_names([run.info["trained_on"] for run in runs])
     labelled = []
     for run in runs:
-        told = (*run.info["variant"], *choices(run.metrics))
+        place = places[run.info["trained_on"]]
+        told = (
+            *run.info["variant"],
+            *choices(run.metrics),
+            *([f"trained on {place}"] if place else []),
+        )
         labelled.append(replace(run, suffix=tuple(text for text in told if text not in shared)))
     seen: dict[tuple[str, int | None], Path] = {}
     for run in labelled:
@@ -192,6 +200,36 @@ def with_suffixes(runs: Sequence[EvaluatedRun]) -> list[EvaluatedRun]:
             )
         seen[key] = run.folder
     return labelled
+
+
+def short_names(descriptions: Sequence[str]) -> dict[str, str]:
+    """What tells descriptions of data apart, without what they share; "" if they are all one.
+
+    Example:
+        >>> short_names(["pairs: a/north/x.csv", "pairs: a/south/x.csv"])
+        {'pairs: a/north/x.csv': 'north', 'pairs: a/south/x.csv': 'south'}
+        >>> both = "pairs: a/north/x.csv and a/south/x.csv"
+        >>> short_names(["pairs: a/north/x.csv", both])[both]
+        'north and south'
+        >>> short_names(["pairs: x.csv", "roads: seed 0"])
+        {'pairs: x.csv': 'x.csv', 'roads: seed 0': 'roads'}
+    """
+    every = list(dict.fromkeys(descriptions))
+    if len(every) == 1:
+        return {every[0]: ""}
+    kinds = {text: text.partition(": ")[0] for text in every}
+    files = {
+        text: [Path(file).parts for file in text.partition(": ")[2].split(" and ")]
+        for text in every
+        if kinds[text] == "pairs" or list(kinds.values()).count(kinds[text]) > 1
+    }
+    parts = [part for some in files.values() for part in some]
+    shared = set.intersection(*map(set, parts)) if len(parts) > 1 else set()
+    names = {
+        text: " and ".join("/".join(p for p in part if p not in shared) for part in some)
+        for text, some in files.items()
+    }
+    return kinds | names
 
 
 def _difference(key: str, run: EvaluatedRun, reference: EvaluatedRun) -> str:
@@ -206,7 +244,7 @@ def _difference(key: str, run: EvaluatedRun, reference: EvaluatedRun) -> str:
 
 def _mention_unevaluated(folder: Path) -> None:
     for run in _runs_below(folder):
-        if not (run.evaluation / METRICS).is_file():
+        if not any(run.path.glob(f"**/evaluation/{METRICS}")):
             log.warning(
                 "%s is not evaluated and left out; asbc evaluate run=%s", run.path, run.path
             )
