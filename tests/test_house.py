@@ -116,6 +116,14 @@ def test_a_command_is_named_once_and_unknown_ones_are_refused():
     assert done.returncode == 0 and all(name in done.stdout for name in COMMANDS)
 
 
+def test_a_reader_who_leaves_early_sees_no_traceback():
+    command = [sys.executable, "-m", "asbc", "models"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
 @pytest.mark.parametrize("name", [n for n in asbc.__all__ if n != "__version__"])
 def test_public_names_are_documented_and_typed(name):
     public = getattr(asbc, name)

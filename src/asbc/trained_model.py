@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from asbc.simulator import Simulator
 
 PREDICTIVE = "predictive"  # the objective of a posterior that is not the simulator's
+PREDICTIVE_NOTE = (
+    "A predictive posterior: it was trained so that its draws predict recorded drivers, and is "
+    "not the Bayesian posterior of the simulator."
+)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ SMALL = {
 # What the pages leave to the reader; recordings that cannot be shipped are in tests/data.
 BEYOND = (
     *("data=highd", "data=ngsim", "OTHER_RUN", "population=RUN", "...", "scenario=sumo"),
-    *("YOUR_CONF", "|", "engine=ray", "init=RUN"),
+    *("YOUR_CONF", "|", "engine=ray", "init=RUN", "compare_run=[", "accelerator=gpu"),
 )
 
 
@@ -135,7 +135,7 @@ def test_a_command_in_the_documentation_runs(
     given = one_job([text for text in shlex.split(arguments) if text != "-m"])
     given = [text for text in given if not text.startswith(("hydra", "data", "ckpt_path=last"))]
     given = [re.sub(r"\bRUN\b", str(run), text) for text in given]
-    own_data = command in ("train", "baseline") or "data=pairs" in arguments
+    own_data = command in ("train", "baseline", "calibrate") or "data=pairs" in arguments
     resumed = "ckpt_path=RUN" in arguments
     given += ["data=pairs", f"data.path={tiny_pairs}"] if own_data and not resumed else []
     if resumed:  # as it was trained

@@ -118,6 +118,19 @@ def test_a_driver_too_short_for_a_segment_gets_the_words_of_the_command(
     assert give(path) == str(error.value).removesuffix(OPTION)
 
 
+def test_a_driver_too_short_for_a_model_of_single_contexts_gets_the_words_of_the_command(
+    give, browser, page_of, make_drivers, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "recorded.csv"
+    table = make_drivers()
+    table[table["time"] < 9].to_csv(path, index=False)
+    expected = command_says(path)
+    assert expected, "the command takes this file"
+    browser.open(page_of("sumo_krauss"))
+    assert give(path) == expected
+
+
 def test_there_are_at_least_twenty_of_them():
     assert len(CASES) >= 20
 

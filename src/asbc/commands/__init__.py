@@ -38,7 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         print(version("asbc"))
     elif given[0] in COMMANDS:
-        start(given[0], given[1:])
+        try:
+            start(given[0], given[1:])
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever reads has seen enough, as in `asbc models | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
     else:
         names = ", ".join(COMMANDS)
         print(f"error: {given[0]}: no such command; expected one of {names}", file=sys.stderr)

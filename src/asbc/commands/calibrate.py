@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from asbc.run import Run
 
 PAGE = "page.html"
-# A table of a user's own; others are recordings, whose short segments are left out.
-PAIRS = "asbc.data.pairs_file.PairsFile"
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:
@@ -28,6 +26,7 @@ def main(cfg: DictConfig) -> None:
     """Load the run, calibrate all drivers into `cfg.output`, and say what came of it."""
     # Imported here, so that --help, completion and mistakes in the arguments answer at once.
     import logging
+    from dataclasses import replace
 
     logging.getLogger("arviz").setLevel(logging.WARNING)  # it announces what is not installed
     import torch
@@ -43,8 +42,10 @@ def main(cfg: DictConfig) -> None:
     from asbc.population import Population
     from asbc.population.pictures import write_population
     from asbc.run import Run
+    from asbc.utils.checks import check_integer
     from asbc.utils.files import room_below
 
+    check_integer("page", cfg.page, minimum=0)
     torch.set_num_threads(1)  # as every worker does
     run, output = Run.open(cfg.run), Run(cfg.output)
     settings, refinement, engine = build(cfg.calibration), build(cfg.refine), build(cfg.engine)
@@ -65,10 +66,11 @@ def main(cfg: DictConfig) -> None:
         comparison=comparison,
     )
     steps = model.shortest or model.context_steps
-    if model.by_driver and cfg.data["_target_"] == PAIRS:
-        steps = MIN_STEPS  # a user's driver who is too short is named, not passed over
     shortest = cfg.min_duration or steps * cfg.data.dt
     source = build(cfg.data, context_steps=steps, min_duration=shortest)
+    if model.by_driver and source.names_short:
+        kept = cfg.min_duration or MIN_STEPS * cfg.data.dt
+        source = replace(source, context_steps=MIN_STEPS, min_duration=kept)
     most = pieces_of(source) if isinstance(refinement, NoRefinement) else None
     with (
         output.claim(resuming=True),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -80,6 +80,7 @@ class PairsFile(DataSource):
     """
 
     path: str | Sequence[str]
+    names_short: ClassVar[bool] = True
 
     @property
     def several(self) -> tuple["PairsFile", ...]:

@@ -69,6 +69,9 @@ class DataSource(ABC):
     cache_dir: str = ".cache/asbc"
     # Samples a pair needs at least; None: those of a context. A model's to say: `for_segments`.
     shortest: ClassVar[int | None] = None
+    # Whether drivers who are too short are named, as in a user's own table, or left out, as the
+    # fragments of a recording are.
+    names_short: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.dt > 0:

@@ -53,9 +53,10 @@ from asbc.evaluation.window_draws import (
 )
 from asbc.posterior.novelty import Novelty
 from asbc.posterior.posterior import Posterior
-from asbc.run import PREDICTIVE, Run
+from asbc.run import Run
 from asbc.simulator import Simulator
 from asbc.simulator.robust import ContextSimulator, simulate_drivers, simulate_histories
+from asbc.trained_model import PREDICTIVE, PREDICTIVE_NOTE
 from asbc.types import Density
 
 # Samples between leader windows that simulated drivers follow, as in the leader bank.
@@ -105,7 +106,10 @@ def evaluate_source(
         )
     predictive = run.objective == PREDICTIVE
     if predictive:
-        notes.append(PREDICTIVE_NOTE)
+        notes.append(
+            f"{PREDICTIVE_NOTE} Ranks of simulated drivers' parameters (SBC) would say nothing "
+            "about it; what it claims is in the coverage of its predictions."
+        )
         if run.widening != 1:
             notes.append(
                 f"Its residuals are widened by a factor of {run.widening:.2f}, fitted to the "
@@ -117,13 +121,6 @@ def evaluate_source(
     )
     weights = sum(value.numel() for value in run.posterior.parameters())
     return evaluation.of(info, notes, weights=weights), summary
-
-
-PREDICTIVE_NOTE = (
-    "A predictive posterior: it was trained so that its draws predict recorded drivers, and is "
-    "not the Bayesian posterior of the simulator. Ranks of simulated drivers' parameters "
-    "(SBC) would say nothing about it; what it claims is in the coverage of its predictions."
-)
 
 
 def run_info(run: Run, source: DataSource, section: Mapping[str, Any]) -> RunInfo:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from asbc.calibration.export.parts import Part
 from asbc.data.pairs import Pairs
 from asbc.data.windows import gather
-from asbc.trained_model import Model
+from asbc.trained_model import PREDICTIVE_NOTE, Model
 from asbc.utils.files import replacing
 
 OBSERVED = {"gap": "m", "speed": "m/s", "acceleration": "m/s^2"}
@@ -32,12 +32,6 @@ COLUMNS = {"observed_data": OBSERVED, "constant_data": {"leader_speed": "m/s"}}
 OVERHEAD = 300_000  # bytes of a file without drivers, and some to spare
 # Numbers of each driver that belong to the posterior's quality.
 STATISTICS = ("leak_rate", "novelty", "k_hat", "effective_draws", "log_evidence")
-
-
-PREDICTIVE_NOTE = (
-    "A predictive posterior: trained so that its draws predict recorded drivers. It is not the "
-    "Bayesian posterior of the simulator."
-)
 
 
 class InferenceDataWriter:
