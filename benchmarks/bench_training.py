@@ -3,10 +3,10 @@
 `asbc train` with the paper's simulations, network and batches on the embedded recordings, each
 round with the same number of epochs, once on one device and once with `trainer.devices=2
 trainer.strategy=ddp` on the CPU, a thread each. Seconds are the clock's, from `rounds.csv`:
-gradient steps with the hold-out after each epoch, and choosing and simulating pairs, which the
-first process does alone. The command as a whole also starts Python, twice for two. Speedups mean
-something on two cores that do nothing else; one process is measured before and after two, and
-the difference is what the machine did beside.
+gradient steps with the hold-out after each epoch, and choosing pairs, whose scores the processes
+share, and simulating them, which the first does alone. The command as a whole also starts Python,
+twice for two. Speedups mean something on two cores that do nothing else; one process is measured
+before and after two, and the difference is what the machine did beside.
 """
 
 import argparse

@@ -71,6 +71,11 @@ class ShippedRun(Run):
         """What it was trained for; only finished runs are shipped, so its config says it."""
         return self.config.get("objective", {}).get("name", "simulated")
 
+    @property
+    def holdout_loss(self) -> float:
+        """Not kept: NaN."""
+        return float("nan")
+
     @classmethod
     def open(cls, name: str | Path, folder: Path = FOLDER) -> ShippedRun:
         """The model of this name; refused if its file is not the one that was shipped."""

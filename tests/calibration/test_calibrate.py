@@ -220,7 +220,8 @@ def test_a_posterior_against_its_bound_is_flagged(
     prior = gaussian_model.simulator.prior
     theta = torch.from_numpy(np.random.default_rng(0).uniform(0, 1, (3, 1000, 6))).float()
     theta = prior.low + theta * (prior.high - prior.low)
-    theta[1, :200, 0] = 20.1  # 20% of the draws within 1% of the range
+    theta[1, :200, 0] = 20.1  # 20% of the draws within 1% of the range of log v0
+    theta[1, :, 5] = 1.1 * prior.low[5]  # not as near as 1% of the range of log sigma
     theta[2, :50, 4] = 4.0  # 5%: a flat posterior's share and a little more
     theta[2, :150, 2] = 4.49
     assert at_bound(theta, prior).tolist() == ["", "v0:low", "T:high"]

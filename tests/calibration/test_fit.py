@@ -96,10 +96,10 @@ def test_summary_and_flags_are_those_of_the_draws(fit: asbc.Fit, gaussian_run: R
         assert row.unit == dict(zip(prior.names, prior.units, strict=True))[row.parameter]
     flags = fit.flags.set_index("pair_id")
     assert tuple(flags.index) == fit.pairs.pair_id and (flags["route"] == "amortized").all()
-    theta, width = fit.theta.numpy(), (prior.high - prior.low).numpy()
-    near = 0.01 * width
-    low = ((theta <= prior.low.numpy() + near).mean(1) > 0.1).any(1)
-    high = ((theta >= prior.high.numpy() - near).mean(1) > 0.1).any(1)
+    log_theta, log_low, log_high = (x.log().numpy() for x in (fit.theta, prior.low, prior.high))
+    near = 0.01 * (log_high - log_low)
+    low = ((log_theta <= log_low + near).mean(1) > 0.1).any(1)
+    high = ((log_theta >= log_high - near).mean(1) > 0.1).any(1)
     np.testing.assert_array_equal(flags["at_bound"] != "", low | high)
     yardstick = gaussian_run.novelty(fit.model.context_steps)
     distance = yardstick.distance(fit.model.posterior.encode(fit.pairs.contexts(20)))

@@ -8,7 +8,8 @@ from asbc.calibration.psis import RELIABLE_K_HAT
 from asbc.posterior.novelty import Novelty
 from asbc.simulator import Prior
 
-# A draw this close to a bound, as a share of the prior's range, counts as being at it.
+# A draw this close to a bound counts as being at it: a share of the range of its logarithm, which
+# is what priors are made for. Of 0.04 to 2.2, 1% of the range itself would be half of 0.04.
 BOUND_MARGIN = 0.01
 # A flat posterior has 1% of its draws at each bound; from here on it leans against it.
 BOUND_SHARE = 0.10
@@ -45,10 +46,10 @@ def at_bound(theta: Tensor, prior: Prior) -> np.ndarray:
         theta: draws (driver, draw, dim).
         prior: the bounds.
     """
-    margin = BOUND_MARGIN * (prior.high - prior.low)
+    margin = (prior.high / prior.low) ** BOUND_MARGIN
     sides = {
-        "low": (theta <= prior.low + margin).float().mean(1) > BOUND_SHARE,
-        "high": (theta >= prior.high - margin).float().mean(1) > BOUND_SHARE,
+        "low": (theta <= prior.low * margin).float().mean(1) > BOUND_SHARE,
+        "high": (theta >= prior.high / margin).float().mean(1) > BOUND_SHARE,
     }
     found = [
         " ".join(

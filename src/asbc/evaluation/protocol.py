@@ -71,7 +71,7 @@ class EvaluationSettings:
     stride: int = 20
     max_windows: int = 20
     samples: int = 500
-    residual_prefix_steps: int = 5
+    residual_prefix_steps: int = 2
     residual_prefix_noise: float = 1e-2
     context: str = FIRST
     observation: str = EXACT

@@ -93,7 +93,7 @@ class Predictive:
     stride: int = 20
     max_windows: int = 20
     validation_draws: int = 64
-    residual_prefix_steps: int = 5
+    residual_prefix_steps: int = 2
     residual_prefix_noise: float = 1e-2
 
     def __post_init__(self) -> None:

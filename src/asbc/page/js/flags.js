@@ -34,12 +34,12 @@ function atBound(theta, prior) {
   const draws = theta.length / prior.dim;
   const found = [];
   prior.marginals.forEach(({ name }, i) => {
-    const margin = BOUND_MARGIN * (prior.high[i] - prior.low[i]);
+    const margin = (prior.high[i] / prior.low[i]) ** BOUND_MARGIN;
     let low = 0;
     let high = 0;
     for (let at = i; at < theta.length; at += prior.dim) {
-      if (theta[at] <= prior.low[i] + margin) low++;
-      if (theta[at] >= prior.high[i] - margin) high++;
+      if (theta[at] <= prior.low[i] * margin) low++;
+      if (theta[at] >= prior.high[i] / margin) high++;
     }
     if (low / draws > BOUND_SHARE) found.push(`${name}:low`);
     if (high / draws > BOUND_SHARE) found.push(`${name}:high`);
