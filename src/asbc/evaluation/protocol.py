@@ -165,7 +165,7 @@ def score_windows(
     theta: Draws,
     pairs: Pairs,
     windows: EvaluationWindows,
-    prefix_steps: int = 5,
+    prefix_steps: int = 2,
     prefix_noise: float = 1e-2,
     seed: int = 0,
     chunk: int = 16,
