@@ -7,7 +7,7 @@ import torch
 from asbc.config import compose
 from asbc.errors import InputError
 from asbc.run import Run
-from asbc.training.train import train_run
+from asbc.training.train import last_words, train_run
 
 STAGE = [
     *("objective=predictive", "objective.horizon=12", "objective.steps=8", "objective.windows=4"),
@@ -98,6 +98,16 @@ def predictive(tmp_path_factory, trained, tiny):
         overrides = [*tiny, *STAGE, f"init={start}", f"folder={folder}"]
         train_run(compose("train", overrides), overrides)
     return Run.open(folder)
+
+
+def test_a_run_may_start_at_one_that_was_trained_to_predict(
+    predictive, tiny, tmp_path, no_trajectory_plot
+):
+    """Of which no loss on simulated drivers is known."""
+    overrides = [*tiny, *STAGE, f"init={predictive.path}", f"folder={tmp_path / 'run'}"]
+    loop = train_run(compose("train", overrides), overrides)
+    run = Run.open(tmp_path / "run")
+    assert loop.best_round == 0 and "trained to predict: score" in last_words(run, loop)
 
 
 def test_a_predictive_posterior_says_what_it_is(predictive, tiny_pairs):

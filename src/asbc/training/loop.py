@@ -368,9 +368,15 @@ class RoundCallback(pl.Callback):
         save_tensors(saved | content, self.run.best)
 
     def adopt(self, estimator: PosteriorEstimator, loss: float) -> None:
-        """Count the estimator's weights as the outcome of this loop, which then has no rounds."""
+        """Count the estimator's weights as the outcome of this loop, which then has no rounds.
+
+        Args:
+            estimator: with its weights.
+            loss: of them on simulated drivers; NaN where nobody knows.
+        """
         self.best_weights = copy_weights(estimator)
-        self.rounds_rule.update(loss)
+        rule = self.rounds_rule
+        rule.best, rule.best_index, rule.updates = loss, 0, 1
         self.finished = True
 
     def state_dict(self) -> dict[str, Any]:
