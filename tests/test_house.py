@@ -17,8 +17,8 @@ SRC = Path(asbc.__file__).parent
 ORDER = (
     *("errors", "types", "utils", "config", "engine", "data", "simulator", "design", "posterior"),
     *("trained_model", "run", "shipped", "model_cards", "arguments", "training", "evaluation"),
-    *("predictive", "exact", "baselines", "reporting", "calibration", "live", "population"),
-    *("study", "model_library", "page", "commands"),
+    *("predictive", "exact", "baselines", "reporting", "calibration", "surprise", "live"),
+    *("population", "study", "model_library", "page", "commands"),
 )
 # The front door: a run offers what lies to its right, imported when it is called.
 DOORS = {("run", other) for other in ("calibration", "evaluation", "live", "shipped")}

@@ -4,101 +4,34 @@ What is known at each time step is what `asbc.data.history` would find in a reco
 there, so the posterior is that of `asbc calibrate`, number for number. Memory does not grow: of
 more than the model reads, the newest is kept.
 
-Every few seconds the driver is compared with what its posterior from before said. Drives behind
-the recorded leader are simulated from the state and with the posterior at the start of these
-seconds. If the driver is still the same, its own drive is one more of them: its rank, by the
-distance to all others, is uniform. The p-values of checks one after the other are independent
-then, and those of the latest few are combined by Fisher's method.
+Every few seconds the driver is compared with what its posterior from before said, see
+`asbc.surprise`.
 """
 
 from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import log, nan
+from math import nan
 
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from torch import Tensor
 
 from asbc.calibration.export.tables import long_summary, summary_columns
-from asbc.data.history import LATEST, cut
-from asbc.data.pairs import Pairs
+from asbc.data.history import cut
 from asbc.data.segments import Segments
 from asbc.data.windows import EvaluationWindows
 from asbc.errors import InputError
-from asbc.evaluation.observation import EXACT, check_observation, observation_model
+from asbc.evaluation.observation import EXACT, check_observation
 from asbc.evaluation.predict import predict_windows
-from asbc.evaluation.protocol import EvaluationSettings
 from asbc.simulator import Rollout
+from asbc.surprise import PREFIX, USUAL, Forecast, Surprise, as_recording, gap_error
 from asbc.trained_model import Model
-from asbc.utils.checks import check_integer, check_number
-from asbc.utils.random import RowStreams, key, stream
+from asbc.utils.random import RowStreams, stream
 
 COLUMNS = ("gap", "speed", "leader_speed")
 SUMMARY_DRAWS = 500
-# A scale below this (m or m/s) is rounding: all drives are the same.
-SMALLEST_SCALE = 1e-6
-
-
-@dataclass(frozen=True)
-class Surprise:
-    """When a driver counts as changed.
-
-    Args:
-        seconds: that a check compares; they follow each other.
-        drives: simulated for a check.
-        checks: latest ones that are combined.
-        level: share of checks at which a driver who has not changed is called so.
-
-    Example:
-        >>> Surprise().combined([0.5, 0.01, 0.02]) < 0.01 < Surprise().combined([0.5, 0.9, 0.01])
-        True
-    """
-
-    seconds: float = 5.0
-    drives: int = 100
-    checks: int = 3
-    level: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_number("surprise.seconds", self.seconds, above=0)
-        check_integer("surprise.drives", self.drives, minimum=10)
-        check_integer("surprise.checks", self.checks, minimum=1)
-        check_number("surprise.level", self.level, above=0)
-
-    def combined(self, p_values: "list[float] | deque[float]") -> float:
-        """Fisher's p-value of independent ones; NaN for none."""
-        if not p_values:
-            return nan
-        return float(stats.chi2.sf(-2 * sum(map(log, p_values)), 2 * len(p_values)))
-
-
-def rank_p_value(observed: Tensor, simulated: Tensor) -> float:
-    """How unusual a series is among simulated ones: a p-value, exact if it is one of their kind.
-
-    The statistic is the mean distance to all others; whatever it were, all ranks would be equally
-    likely, as all series are treated alike.
-
-    Args:
-        observed: (series, step), gaps and speeds for example.
-        simulated: (n, series, step).
-
-    Example:
-        >>> simulated = torch.linspace(-1, 1, 99)[:, None, None]
-        >>> rank_p_value(torch.zeros(1, 1), simulated)
-        1.0
-        >>> rank_p_value(torch.full((1, 1), 5.0), simulated)
-        0.01
-    """
-    every = torch.cat([observed[None], simulated]).double()
-    scale = (every - every.mean(0)).square().mean((0, 2)).sqrt().clamp_min(SMALLEST_SCALE)
-    points = (every / scale[:, None]).flatten(1)
-    distance = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").sum(1)
-    # Equal up to rounding counts as equal.
-    least = distance[0] * (1 - 1e-9)
-    return float((distance >= least).double().mean())
 
 
 @dataclass(frozen=True)
@@ -172,7 +105,7 @@ class Live:
         name: str = "driver",
         seed: int = 0,
         observation: str = EXACT,
-        surprise: Surprise | None = Surprise(),
+        surprise: Surprise | None = USUAL,
     ) -> None:
         check_observation(observation, "follow")
         self.model, self.name, self.seed = model, name, seed
@@ -184,13 +117,13 @@ class Live:
         self.key = f"{'pair' if pool is None else 'driver'} {name}"
         self.observation, self.surprise = observation, surprise
         self._checked = 0 if surprise is None else max(1, round(surprise.seconds / self.dt))
-        self._keep = max(self._most, 1 + -(-self._checked // self._steps)) * self._steps
+        self._keep = self._most * self._steps
         self._drive = np.zeros((2 * self._keep, len(COLUMNS)))  # the newest samples of this drive
         self._held = self._count = 0  # samples in it, and in the whole drive
         self._closed: list[_Closed] = []  # segments of earlier drives, the newest first
         self._pause = 0.0  # s since the last of them ended
         self._p_values: deque[float] = deque(maxlen=1 if surprise is None else surprise.checks)
-        self._forecast: _Forecast | None = None
+        self._forecast: Forecast | None = None
         self.now = Present(0.0, 0, nan, False, None, self)
 
     def update(self, gap: float, speed: float, leader_speed: float) -> Present:
@@ -220,7 +153,7 @@ class Live:
             known=known,
             live=self,
         )
-        self._check()
+        self._check(sample)
         return self.now
 
     def pause(self, seconds: float | None = None) -> None:
@@ -280,7 +213,19 @@ class Live:
         future = np.repeat(self._drive[self._held - 1 : self._held], len(plan), axis=0)
         future[:, 2] = plan
         samples = np.concatenate([self._drive[: self._held], future])
-        return self._rollout(theta, samples, self._held - 1, self.seed)
+        start = self._held - 1
+        windows = EvaluationWindows(torch.tensor([0]), torch.tensor([start]), len(plan))
+        rollout = predict_windows(
+            self.model.simulator,
+            theta[None],
+            as_recording(samples, self.dt, self.name),
+            windows,
+            PREFIX.residual_prefix_steps,
+            PREFIX.residual_prefix_noise,
+            self.seed,
+            gap_error(self.observation, start, self._steps),
+        )
+        return Rollout(*(series[0] for series in rollout))
 
     def _own(self) -> "list[_Closed]":
         """The segments of the present drive, the newest first."""
@@ -296,62 +241,19 @@ class Live:
             for start, length in pieces
         ]
 
-    def _rollout(self, theta: Tensor, samples: np.ndarray, start: int, seed: int) -> Rollout:
-        """Drives (n, step) from the sample `start` to the last one of `samples`."""
-        columns = np.column_stack([samples, np.append(np.diff(samples[:, 1]), 0.0) / self.dt])
-        gap, speed, leader, change = torch.from_numpy(columns.T).float()[:, None]
-        pairs = Pairs.from_series(gap, speed, leader, self.dt, change)
-        pairs = replace(pairs, pair_id=(self.name,))
-        windows = EvaluationWindows(
-            torch.tensor([0]), torch.tensor([start]), len(samples) - 1 - start
-        )
-        # As much of the past as there is says how large the recording's error is, if there is any.
-        known = self.observation if start > 1 else EXACT
-        model = observation_model(known, min(start, self._steps), LATEST)
-        rollout = predict_windows(
-            self.model.simulator,
-            theta[None],
-            pairs,
-            windows,
-            PREFIX.residual_prefix_steps,
-            PREFIX.residual_prefix_noise,
-            seed,
-            model,
-        )
-        return Rollout(*(series[0] for series in rollout))
-
-    def _check(self) -> None:
-        """Compare the driver with the forecast, if its time is over, and begin the next one.
-
-        Its posterior is encoded one step later and drawn from after two, so that no step has to
-        do everything.
-        """
-        forecast = self._forecast
+    def _check(self, sample: tuple[float, float, float]) -> None:
+        """Compare the driver with the forecast, if its time is over, and begin the next one."""
         if self.surprise is None or self.now.known is None:
             return
-        if forecast is None:
-            self._forecast = _Forecast(self._count, self.now, self.surprise.drives)
-            return
-        waited = self._count - forecast.made
-        if waited == 1:
-            _ = forecast.present.context
-        elif waited == 2:
-            _ = forecast.theta
-        if waited >= self._checked:
-            self._p_values.append(self._p_value(forecast))
+        if self._forecast is not None:
+            self._forecast.watch(sample)
+            if not self._forecast.over:
+                return
+            self._p_values.append(self._forecast.p_value())
             found = self.surprise.combined(self._p_values)
             self.now = replace(self.now, surprise=found, changed=found < self.surprise.level)
-            self._forecast = _Forecast(self._count, self.now, self.surprise.drives)
-
-    def _p_value(self, forecast: "_Forecast") -> float:
-        samples = self._drive[max(0, self._held - self._checked - self._steps) : self._held]
-        start = len(samples) - 1 - self._checked
-        # Noise of its own: with the same in every check, the checks would not be independent.
-        seed = key(self.seed, "check", self.key, self._count)
-        rollout = self._rollout(forecast.theta, samples, start, seed)
-        simulated = torch.stack([rollout.gap, rollout.speed], dim=1)[..., 1:]
-        observed = torch.from_numpy(samples[start + 1 :, :2].T)
-        return rank_p_value(observed, simulated)
+        past = self._drive[self._held - min(self._count, self._steps) : self._held]
+        self._forecast = Forecast(self.now, self._count, past, self._checked, self.surprise.drives)
 
 
 @dataclass(frozen=True)
@@ -360,20 +262,3 @@ class _Closed:
 
     samples: np.ndarray
     age: float
-
-
-@dataclass(frozen=True)
-class _Forecast:
-    """What was known after `made` samples of the drive, and draws (drives, dim) from it."""
-
-    made: int
-    present: Present
-    drives: int
-
-    @cached_property
-    def theta(self) -> Tensor:
-        return self.present.theta(self.drives, "forecast", self.made)
-
-
-# A prediction goes on from the residuals before it as one of an evaluation does.
-PREFIX = EvaluationSettings()

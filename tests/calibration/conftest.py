@@ -1,6 +1,6 @@
 """Small networks trained in seconds, and drivers simulated behind recorded-looking leaders."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import asbc
 from asbc.arguments import override_text
 from asbc.config import build, compose
 from asbc.data.pairs import STATE_COLUMNS, Pairs
+from asbc.live import Live, Present
 from asbc.run import Run
 from asbc.simulator import Simulator
 from asbc.trained_model import Model
@@ -154,3 +155,33 @@ def simulate_pairs() -> Callable[..., tuple[torch.Tensor, Pairs]]:
         return theta, drive(simulator, theta, steps, rng)
 
     return simulate
+
+
+@pytest.fixture(scope="session")
+def drives(history_run: Run, simulate_pairs) -> Pairs:
+    """Three drives of one driver, of 130, 9 and 47 samples."""
+    _, pairs = simulate_pairs(history_run.simulator, 3, seed=2, steps=130)
+    lengths = torch.tensor([130, 9, 47])
+    rows = torch.cat([130 * i + torch.arange(n) for i, n in enumerate(lengths.tolist())])
+    return replace(
+        pairs,
+        follower=("r/d",) * 3,
+        offsets=torch.tensor([0, 130, 139, 186]),
+        **{n: getattr(pairs, n)[rows] for n in ("gap", "speed", "leader_speed", "acceleration")},
+    )
+
+
+@pytest.fixture(scope="session")
+def feed() -> Callable[..., Iterator[tuple[int, Present]]]:
+    """A function that gives a watched driver every sample in turn: what was known after it."""
+
+    def give(
+        live: Live, pair: dict[str, torch.Tensor], start: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, Present]]:
+        columns = torch.stack(
+            [pair[n][start:end] for n in ("gap", "speed", "leader_speed")], dim=1
+        )
+        for count, sample in enumerate(columns.tolist(), start + 1):
+            yield count, live.update(*sample)
+
+    return give

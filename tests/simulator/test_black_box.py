@@ -51,6 +51,18 @@ def test_a_boxed_simulator_drives_as_it_does_unboxed(build_simulator, drive):
     torch.testing.assert_close(box.acceleration, plain.acceleration[:, :-1], atol=2e-5, rtol=0)
 
 
+def test_behind_a_leader_who_is_watched_it_drives_at_the_end(build_simulator, drive):
+    simulator = boxed(build_simulator("matern"))
+    theta = simulator.prior.sample(30, stream(0, "theta"))
+    leader, gap, speed = drive
+    whole = simulator.rollout(theta, leader, gap, speed, stream(0, "noise"))
+    drives = simulator.begin(theta, gap, speed, 40, stream(0, "noise"))
+    for now in leader[0].tolist():
+        drives.follow(now)
+    for ours, theirs in zip(drives.rollout(), whole, strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_failed_simulations_are_flagged_held_and_announced(build_simulator, drive, caplog):
     inner = build_simulator("gaussian")
     theta = inner.prior.sample(30, stream(0, "theta"))

@@ -126,6 +126,25 @@ def test_rows_do_not_depend_on_the_batch(build_simulator, residual):
     assert torch.equal(torch.cat([part.states for part in parts]), whole.states)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("residual", [*RESIDUALS, "none"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_leader_seen_speed_by_speed_is_followed_as_a_whole_one(
+    build_simulator, residual, model, dtype
+):
+    simulator = build_simulator(residual, model=model)
+    theta, leader, gap, speed = (x.to(dtype) for x in scenario(simulator, 30, 40))
+    leader = leader[:1].expand(30, -1)
+    observed = torch.ones(30, 3, dtype=torch.bool)
+    prefix = Prefix(torch.ones(30, 3, dtype=dtype), observed, 0.01)
+    whole = simulator.rollout(theta, leader, gap, speed, stream(1, "noise"), prefix)
+    drives = simulator.begin(theta, gap, speed, 40, stream(1, "noise"), prefix)
+    for now in leader[0].tolist():
+        drives.follow(now)
+    for ours, theirs in zip(drives.rollout(), whole, strict=True):
+        assert torch.equal(ours, theirs)
+
+
 @pytest.mark.parametrize("residual", RESIDUALS)
 @pytest.mark.parametrize("model", MODELS)
 def test_prior_draws_behind_adversarial_leaders_stay_finite(build_simulator, residual, model):

@@ -67,9 +67,21 @@ class RecordedGaps:
         The gap at the start is the recorded one already and stays. Only the gap has an error;
         collisions are those of the simulated gap.
         """
+        draws = rollout.gap.shape[1]
+        return _added(rollout, self.errors(simulator, pairs, windows, draws, seed))
+
+    def errors(
+        self,
+        simulator: Simulator,
+        pairs: Pairs,
+        windows: EvaluationWindows,
+        draws: int,
+        seed: int,
+    ) -> Tensor:
+        """The errors of gaps that `observe` adds, (window, draw, horizon)."""
         places = zip(windows.pair.tolist(), windows.start.tolist(), strict=True)
         rng = RowStreams([stream(seed, "observation", pairs.pair_id[p], t) for p, t in places])
-        return with_error(rollout, self.spread(simulator, pairs, windows), rng)
+        return gap_errors(self.spread(simulator, pairs, windows), draws, rng, pairs.gap.dtype)
 
     def spread(self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows) -> Tensor:
         """Standard deviation of the error 1 .. horizon steps ahead, (window, horizon), float64."""
@@ -95,13 +107,22 @@ def with_error(rollout: Rollout, spread: Tensor, rng: np.random.Generator) -> Ro
         spread: standard deviation of the error by step, (window, horizon).
         rng: source of the errors.
     """
-    count, draws, steps = rollout.gap.shape
-    noise = standard_normal(rng, count * draws, steps, dtype=rollout.gap.dtype)
-    noise = noise.view(count, draws, steps)
+    return _added(rollout, gap_errors(spread, rollout.gap.shape[1], rng, rollout.gap.dtype))
+
+
+def gap_errors(spread: Tensor, draws: int, rng: np.random.Generator, dtype: torch.dtype) -> Tensor:
+    """Errors (window, draw, horizon) of this standard deviation (window, horizon)."""
+    count, horizon = spread.shape
+    noise = standard_normal(rng, count * draws, 1 + horizon, dtype=dtype)
+    noise = noise.view(count, draws, 1 + horizon)
     common, own = noise[..., :1], noise[..., 1:]
     error = COMMON**0.5 * common + (1 - COMMON) ** 0.5 * own
+    return spread.to(dtype)[:, None] * error
+
+
+def _added(rollout: Rollout, errors: Tensor) -> Rollout:
     gap = rollout.gap.clone()
-    gap[..., 1:] += spread.to(gap.dtype)[:, None] * error
+    gap[..., 1:] += errors
     return rollout._replace(gap=gap)
 
 

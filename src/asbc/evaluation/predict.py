@@ -5,7 +5,7 @@ there and follows the recorded leader. Of the follower it sees samples up to t0 
 draws are those of its pair, or its own where each window has a context of its own.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -64,6 +64,45 @@ def predict_windows(
     )
 
 
+class Start(NamedTuple):
+    """What the drives of windows begin with: of the follower, nothing after the start."""
+
+    theta: Tensor  # (window * draw, dim)
+    gap: Tensor  # (window * draw,)
+    speed: Tensor  # (window * draw,)
+    rng: RowStreams
+    prefix: Prefix | None
+
+
+def window_starts(
+    simulator: Simulator,
+    own: Tensor,
+    pairs: Pairs,
+    windows: EvaluationWindows,
+    prefix_steps: int,
+    prefix_noise: float,
+    seed: int,
+) -> Start:
+    """How each window begins with its own parameter draws (window, draw, dim).
+
+    The other arguments are those of `predict_windows`; of the pairs, samples up to the windows'
+    starts are enough.
+    """
+    rows = pairs.offsets[windows.pair] + windows.start
+    prefix = None
+    if prefix_steps and simulator.residual.parameters:  # without a residual nothing goes on
+        prefix = _observed_prefix(
+            simulator, own, pairs, rows, windows.start, prefix_steps, prefix_noise
+        )
+    return Start(
+        own.flatten(0, 1),
+        pairs.gap[rows].repeat_interleave(own.shape[1]),
+        pairs.speed[rows].repeat_interleave(own.shape[1]),
+        window_streams(pairs, windows, seed),
+        prefix,
+    )
+
+
 def _roll_out(
     simulator: Simulator,
     own: Tensor,
@@ -75,27 +114,13 @@ def _roll_out(
 ) -> Rollout:
     """The simulator's drives with each window's parameter draws (window, draw, dim)."""
     pair, start, horizon = windows
-    draws = own.shape[1]
-    rows = pairs.offsets[pair] + start
-    each = own.flatten(0, 1)
-
-    def repeat(value: Tensor) -> Tensor:
-        return value.repeat_interleave(draws, dim=0)
-
-    prefix = None
-    if prefix_steps and simulator.residual.parameters:  # without a residual nothing goes on
-        prefix = _observed_prefix(simulator, own, pairs, rows, start, prefix_steps, prefix_noise)
-    leader = gather(pairs.leader_speed, pairs.offsets, pair, start, horizon + 1)
-    rollout = simulator.rollout(
-        each,
-        repeat(leader),
-        repeat(pairs.gap[rows]),
-        repeat(pairs.speed[rows]),
-        window_streams(pairs, windows, seed),
-        prefix,
-        check=False,
+    theta, gap, speed, rng, prefix = window_starts(
+        simulator, own, pairs, windows, prefix_steps, prefix_noise, seed
     )
-    return Rollout(*(series.unflatten(0, (len(pair), draws)) for series in rollout))
+    leader = gather(pairs.leader_speed, pairs.offsets, pair, start, horizon + 1)
+    leader = leader.repeat_interleave(own.shape[1], dim=0)
+    rollout = simulator.rollout(theta, leader, gap, speed, rng, prefix, check=False)
+    return Rollout(*(series.unflatten(0, own.shape[:2]) for series in rollout))
 
 
 def window_streams(pairs: Pairs, windows: EvaluationWindows, seed: int) -> RowStreams:

@@ -2,6 +2,7 @@
 
 from asbc.simulator.prior import Prior
 from asbc.simulator.residuals import Prefix
-from asbc.simulator.simulator import Rollout, Simulator
+from asbc.simulator.rollout import Rollout
+from asbc.simulator.simulator import Simulator
 
 __all__ = ["Prefix", "Prior", "Rollout", "Simulator"]

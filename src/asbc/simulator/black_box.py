@@ -15,7 +15,8 @@ from torch import Tensor
 from asbc.errors import InputError
 from asbc.simulator.prior import Prior
 from asbc.simulator.residuals import NoResidual, Prefix
-from asbc.simulator.simulator import Rollout, Simulator, check_rollout
+from asbc.simulator.rollout import Behind, Rollout
+from asbc.simulator.simulator import Simulator, check_rollout
 from asbc.utils.checks import check_number
 
 log = logging.getLogger(__name__)
@@ -145,6 +146,18 @@ class BlackBoxSimulator(Simulator):
             collided=failed | (gaps[:, :-1] <= 0).any(1),
         )
 
+    def begin(
+        self,
+        theta: Tensor,
+        gap: Tensor,
+        speed: Tensor,
+        steps: int,
+        rng: np.random.Generator,
+        prefix: Prefix | None = None,
+    ) -> Behind:
+        """See `Simulator.begin`; a black box drives when all of the leader is there."""
+        return AtOnce(self, theta, gap, speed, rng)
+
     def _require_states(self, states: Tensor, leader_speed: Tensor) -> None:
         expected = (*leader_speed.shape, 3)
         if tuple(states.shape) != expected:
@@ -180,6 +193,31 @@ class BlackBoxSimulator(Simulator):
             f"{name_of(self.law)} is a black box without {what}: it can be trained, evaluated and "
             "used to calibrate, but not refined, weighted, or compared with exact posteriors"
         )
+
+
+class AtOnce:
+    """Drives that cannot be stopped on their way, and so begin when their leader has driven."""
+
+    def __init__(
+        self,
+        simulator: BlackBoxSimulator,
+        theta: Tensor,
+        gap: Tensor,
+        speed: Tensor,
+        rng: np.random.Generator,
+    ) -> None:
+        self._simulator, self._start, self._rng = simulator, (theta, gap, speed), rng
+        self._leader: list[float] = []
+
+    def follow(self, leader_speed: float) -> None:
+        """Take the leader's next speed (m/s)."""
+        self._leader.append(leader_speed)
+
+    def rollout(self) -> Rollout:
+        """The drives (batch, steps) behind the leader until now."""
+        theta, gap, speed = self._start
+        leader = gap.new_tensor(self._leader).repeat(len(theta), 1)
+        return self._simulator.rollout(theta, leader, gap, speed, self._rng, check=False)
 
 
 def name_of(law: Any) -> str:

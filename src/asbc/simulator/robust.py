@@ -14,7 +14,8 @@ from asbc.data.segments import Segments, concatenate_segments
 from asbc.data.windows import LeaderWindows
 from asbc.errors import InputError
 from asbc.simulator.prior import Prior
-from asbc.simulator.simulator import Rollout, Simulator
+from asbc.simulator.rollout import Rollout
+from asbc.simulator.simulator import Simulator
 from asbc.utils.checks import check_number
 from asbc.utils.random import standard_normal, stream, uniform
 

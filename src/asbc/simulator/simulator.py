@@ -4,7 +4,6 @@ What comes from outside is checked before a rollout; messages name the argument 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,30 +14,13 @@ from asbc.simulator.kinematics import Kinematics
 from asbc.simulator.laws import CarFollowingLaw
 from asbc.simulator.prior import Prior
 from asbc.simulator.residuals import Prefix, ResidualProcess
+from asbc.simulator.rollout import Behind, Rollout, StepByStep, Underway
 from asbc.utils.checks import check_number, require, require_shape
 
 # The law sees no smaller gap than this (m), so that a collision yields hard braking and not NaN.
 SMALLEST_GAP = 0.1
 # Speeds are float32: an acceleration this close to a bound (m/s^2) was clipped to it.
 BOUND_TOLERANCE = 1e-4
-
-
-class Rollout(NamedTuple):
-    """Simulated trajectories; the first state is the one the simulation started from.
-
-    The (batch, steps) tensors are views that keep time first in memory.
-    """
-
-    gap: Tensor  # (batch, steps)
-    speed: Tensor  # (batch, steps)
-    approach_rate: Tensor  # (batch, steps), follower minus leader
-    acceleration: Tensor  # (batch, steps), as applied, bounds included
-    collided: Tensor  # (batch,) bool: the gap reached 0 somewhere
-
-    @property
-    def states(self) -> Tensor:
-        """The paper's trajectory x: (batch, steps, 3) of gap, speed and approach rate."""
-        return torch.stack([self.gap, self.speed, self.approach_rate], dim=-1)
 
 
 class Simulator:
@@ -131,6 +113,23 @@ class Simulator:
         ]
         return parts[0] if len(parts) == 1 else Rollout(*map(_join, zip(*parts, strict=True)))
 
+    def begin(
+        self,
+        theta: Tensor,
+        gap: Tensor,
+        speed: Tensor,
+        steps: int,
+        rng: np.random.Generator,
+        prefix: Prefix | None = None,
+    ) -> Behind:
+        """The drives of `rollout` behind one leader, whose speeds will come one by one.
+
+        Args:
+            theta, gap, speed, rng, prefix: as for `rollout`.
+            steps: samples that there will be of the leader, the first included.
+        """
+        return StepByStep(Underway(self, theta, gap, speed, steps, rng, prefix))
+
     def _rollout(
         self,
         theta: Tensor,
@@ -140,34 +139,13 @@ class Simulator:
         rng: np.random.Generator,
         prefix: Prefix | None,
     ) -> Rollout:
-        dt = self.dt
-        hyper = theta[:, len(self.law.parameters) :]
-        # Time first and parameters by column: every operation below runs on contiguous memory.
-        residual = self.residual.sample(hyper, leader_speed.shape[1], dt, rng, prefix)
-        residuals = residual.t().contiguous().unbind(0)
-        columns = theta.t().contiguous().t()
+        # Time first: every operation of a drive runs on contiguous memory.
         leader = leader_speed.t().contiguous()
-        leaders = leader.unbind(0)
-
-        gaps, speeds, accelerations = [gap], [speed], []
-        for t, distance in enumerate(self.kinematics.leader_distance(leader, dt)):
-            acceleration = self._accelerate(columns, gap, speed, leaders[t], residuals[t])
-            next_speed = speed.add(acceleration, alpha=dt).clamp_min(0)
-            gap = gap + distance - self.kinematics.follower_distance(speed, next_speed, dt)
-            speed = next_speed
-            # Lists and no buffers: gradients flow to theta.
-            gaps.append(gap)
-            speeds.append(speed)
-            accelerations.append(acceleration)
-        accelerations.append(self._accelerate(columns, gap, speed, leaders[-1], residuals[-1]))
-        gap, speed, acceleration = map(torch.stack, (gaps, speeds, accelerations))
-        return Rollout(
-            gap=gap.t(),
-            speed=speed.t(),
-            approach_rate=(speed - leader).t(),
-            acceleration=torch.maximum(acceleration, speed / -dt).t(),
-            collided=(gap <= 0).any(0),
-        )
+        drives = Underway(self, theta, gap, speed, len(leader), rng, prefix)
+        distances = self.kinematics.leader_distance(leader, self.dt).unbind(0)
+        for now, distance in zip(leader.unbind(0), distances, strict=False):
+            drives.advance(now, distance)
+        return drives.rollout(leader)
 
     def residuals(
         self, theta: Tensor, states: Tensor, acceleration: Tensor | None = None
@@ -213,12 +191,6 @@ class Simulator:
         acceleration = speed.diff(dim=-1) / self.dt
         lower = (speed[..., 1:] <= 0) | (acceleration <= lowest + BOUND_TOLERANCE)
         return lower, acceleration >= highest - BOUND_TOLERANCE
-
-    def _accelerate(
-        self, theta: Tensor, gap: Tensor, speed: Tensor, leader_speed: Tensor, residual: Tensor
-    ) -> Tensor:
-        law = self.law_acceleration(theta, gap, speed, speed - leader_speed)
-        return (law + residual).clamp(*self.acceleration_bounds)
 
     def law_acceleration(
         self, theta: Tensor, gap: Tensor, speed: Tensor, approach_rate: Tensor
