@@ -57,6 +57,7 @@ benchmarks: $(VENV)/.dev  ## what the parts cost, each against a peer: docs/benc
 		$(BIN)/python benchmarks/bench_$$name.py --publish || exit 1; \
 	done
 	$(BIN)/python benchmarks/bench_scale.py --publish $(if $(RUN),--run $(RUN)) $(if $(DATA),--pairs $(DATA))
+	$(BIN)/python benchmarks/bench_alarms.py --publish $(if $(DATA),--pairs $(DATA))
 	$(BIN)/python benchmarks/bench_readers.py --publish $(if $(DATA),--pairs $(DATA))
 	$(BIN)/python benchmarks/bench_refinement.py --publish $(if $(RUN),--run $(RUN))
 	@if $(BIN)/python -c "import sbi" 2>/dev/null; then \

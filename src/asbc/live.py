@@ -25,6 +25,7 @@ from asbc.data.windows import EvaluationWindows
 from asbc.errors import InputError
 from asbc.evaluation.observation import EXACT, check_observation
 from asbc.evaluation.predict import predict_windows
+from asbc.posterior.gradual import GradualDraws
 from asbc.simulator import Rollout
 from asbc.surprise import PREFIX, USUAL, Forecast, Surprise, as_recording, gap_error
 from asbc.trained_model import Model
@@ -66,8 +67,15 @@ class Present:
 
     def theta(self, n: int = SUMMARY_DRAWS, *purpose: str | int) -> Tensor:
         """n draws (n, dim); the same for the same seed, name of the driver, and purpose."""
-        rng = RowStreams([stream(self.live.seed, "posterior", self.live.key, *purpose)])
-        return self.live.model.posterior.sample_context(self.context, n, rng).theta[0]
+        posterior, rng = self.live.model.posterior, self._noise(*purpose)
+        return posterior.sample_context(self.context, n, rng).theta[0]
+
+    def draws(self, n: int, *purpose: str | int) -> GradualDraws:
+        """Those of `theta`, to be made bit by bit."""
+        return GradualDraws(self.live.model.posterior, self.context, n, self._noise(*purpose))
+
+    def _noise(self, *purpose: str | int) -> RowStreams:
+        return RowStreams([stream(self.live.seed, "posterior", self.live.key, *purpose)])
 
     @property
     def summary(self) -> pd.DataFrame:

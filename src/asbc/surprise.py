@@ -24,7 +24,7 @@ from asbc.data.history import LATEST
 from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows
 from asbc.evaluation.observation import EXACT, RecordedGaps, observation_model
-from asbc.evaluation.predict import window_starts
+from asbc.evaluation.predict import Start, window_starts
 from asbc.evaluation.protocol import EvaluationSettings
 from asbc.simulator.rollout import Behind
 from asbc.utils.checks import check_integer, check_number
@@ -105,8 +105,9 @@ class Forecast:
     """Drives from one moment on of a driver who stays as it was known then.
 
     No step has to do everything. The posterior is encoded at the moment itself, where it is likely
-    to be asked for anyway; one step later it is drawn from, then residuals are, then the
-    recording's error; and from then on the drives go on by a step at each. They are those of
+    to be asked for anyway; in the steps after it, its draws are made, a layer of the flow in each,
+    then residuals before the start are looked at, those after it drawn, and the recording's error;
+    and from then on the drives go on by a step at each. They are those of
     `asbc.evaluation.predict.predict_windows` for the whole window, number for number.
 
     Args:
@@ -122,15 +123,17 @@ class Forecast:
     ) -> None:
         live = present.live
         self.made, self.horizon, self.drives = made, horizon, drives
-        self._present, self._simulator = present, live.model.simulator
+        self._simulator = live.model.simulator
         self._past = as_recording(past, live.dt, live.name)
         self._window = EvaluationWindows(torch.tensor([0]), torch.tensor([len(past) - 1]), horizon)
         self._observation = gap_error(live.observation, len(past) - 1, live.model.context_steps)
         # Noise of its own: with the same in every check, the checks would not be independent.
         self._seed = key(live.seed, "check", live.key, made + horizon)
         self._samples = [past[-1].tolist()]  # of the driver, from the moment on
-        self._driven = 0  # of them, those that the drives have seen the leader in
-        _ = present.context
+        self._driven = 0  # of them, those in which the drives have seen the leader
+        self._draws = present.draws(drives, "forecast", made)
+        # By name, so that a watched driver can be copied.
+        self._portions = ["_start", "_behind", "_errors"]
 
     @property
     def over(self) -> bool:
@@ -140,13 +143,10 @@ class Forecast:
     def watch(self, sample: Sequence[float]) -> None:
         """Take the driver's next sample (3,), and do this step's share of the work."""
         self._samples.append(list(sample))
-        waited = len(self._samples) - 1
-        if waited == 1:
-            _ = self._theta
-        elif waited == 2:
-            _ = self._behind
-        elif waited == 3:
-            _ = self._errors
+        if not self._draws.over:
+            self._draws.go_on()
+        elif self._portions:
+            getattr(self, self._portions.pop(0))
         else:
             self._drive()
 
@@ -160,22 +160,22 @@ class Forecast:
         return rank_p_value(observed, torch.stack([gap, speed], dim=1))
 
     @cached_property
-    def _theta(self) -> Tensor:
-        """Draws (drives, dim) of what was known."""
-        return self._present.theta(self.drives, "forecast", self.made)
-
-    @cached_property
-    def _behind(self) -> Behind:
-        """The drives; they go on from the residuals before the moment."""
-        theta, gap, speed, rng, prefix = window_starts(
+    def _start(self) -> Start:
+        """What the drives begin with, the residuals before the moment included."""
+        return window_starts(
             self._simulator,
-            self._theta[None],
+            self._draws.samples().theta,
             self._past,
             self._window,
             PREFIX.residual_prefix_steps,
             PREFIX.residual_prefix_noise,
             self._seed,
         )
+
+    @cached_property
+    def _behind(self) -> Behind:
+        """The drives, with the residuals to come."""
+        theta, gap, speed, rng, prefix = self._start
         return self._simulator.begin(theta, gap, speed, 1 + self.horizon, rng, prefix)
 
     @cached_property

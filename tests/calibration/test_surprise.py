@@ -1,7 +1,9 @@
 """Whether a driver is still as before: ranks, alarms, and forecasts driven step by step."""
 
+import copy
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,15 +41,16 @@ class Known:
     """A posterior that knows the driver: nothing but the statistic is tested then."""
 
     pool = None
+    flow = SimpleNamespace(layers=0)
 
     def __init__(self, theta: torch.Tensor) -> None:
-        self.theta = theta
+        self.theta, self.prior = theta, SimpleNamespace(dim=len(theta))
 
     def encode(self, _: object) -> torch.Tensor:
         return torch.zeros(1, 1)
 
-    def sample_context(self, _: torch.Tensor, n: int, rng: object) -> PosteriorSamples:
-        return PosteriorSamples(self.theta.expand(1, n, -1), torch.zeros(1))
+    def accepted(self, u: torch.Tensor, *_: object) -> PosteriorSamples:
+        return PosteriorSamples(self.theta.expand_as(u), torch.zeros(1))
 
 
 def watched(
@@ -98,6 +101,21 @@ def test_false_alarms_and_changes(gaussian_run: Run, simulate_pairs, feed) -> No
     assert len(found) > 300 and stats.kstest(np.array(found) - 0.5 / 61, "uniform").pvalue > 0.01
     assert alarms / len(found) < 0.02 + 3 * (0.02 / len(found)) ** 0.5
     assert seen >= 9
+
+
+def test_a_copy_of_a_watched_driver_goes_on_by_itself(
+    history_run: Run, drives: Pairs, feed
+) -> None:
+    """At any state of a forecast: what happens if the driver does this, or that?"""
+    for end in range(30, 40):
+        live = history_run.follow("r/d", surprise=Surprise(seconds=2.0, drives=20))
+        for _end, _now in feed(live, drives.pair(0), end=end):
+            pass
+        other = copy.deepcopy(live)
+        for one in (other, live):
+            for _end, _now in feed(one, drives.pair(0), end, 60):
+                pass
+        assert other.now.surprise == live.now.surprise and other._count == live._count == 60
 
 
 def test_a_pause_ends_the_check(history_run: Run, drives: Pairs, feed) -> None:
@@ -163,13 +181,13 @@ def test_drives_step_by_step_are_those_of_the_whole_window(
     for sample in samples[:37]:  # a forecast is half driven when the driver is lost
         live.update(*sample)
     live.pause()
-    found = []
+    found, known = [], {}
     for end, sample in enumerate(samples, 1):
         forecast = live._forecast
         before = live.now
-        now = live.update(*sample)
+        now = known[end] = live.update(*sample)
         if forecast is not None and live._forecast is not forecast:
-            theta = forecast._present.theta(12, "forecast", forecast.made)
+            theta = known[forecast.made].theta(12, "forecast", forecast.made)
             whole = whole_rollout(live, pair, forecast.made, theta)
             simulated = torch.stack([whole.gap, whole.speed], dim=2)[0, ..., 1:]
             series = torch.stack([pair["gap"], pair["speed"]])[:, forecast.made : end]

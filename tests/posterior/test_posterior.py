@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from asbc.errors import InputError
+from asbc.posterior.gradual import GradualDraws
 from asbc.posterior.redraw import redraw
 from asbc.utils.random import standard_normal, stream
 
@@ -76,6 +77,23 @@ def test_draws_do_not_depend_on_later_trajectories(make_estimator, box_prior):
     few = posterior.sample(states[:5], 50, stream(0, "a"))
     assert float(few.leak_rate.max()) > 0
     torch.testing.assert_close(many.theta[:5], few.theta, rtol=1e-4, atol=1e-4)
+
+
+@both_flows
+@both_transforms
+def test_gradual_draws_are_those_at_once(make_estimator, box_prior, flow, transform):
+    posterior = make_estimator(box_prior([0.5, 1.0, 0.1], [2.0, 5.0, 0.9]), flow, transform)
+    posterior = posterior.posterior
+    context = posterior.encode(trajectories(3))
+    whole = posterior.sample_context(context, 60, stream(0, "a"))
+    for portions in range(posterior.flow.layers + 1):
+        draws = GradualDraws(posterior, context, 60, stream(0, "a"))
+        for _ in range(portions):
+            draws.go_on()
+        assert draws.over == (portions == posterior.flow.layers)
+        found = draws.samples()
+        assert torch.equal(found.theta, whole.theta)
+        assert torch.equal(found.leak_rate, whole.leak_rate)
 
 
 def test_redraws_are_bounded_and_fall_back_in_the_open(box_prior):

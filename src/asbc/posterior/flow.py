@@ -5,7 +5,7 @@ through `asbc.posterior.kernels.fast_flow`, which uses the same weights.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from nflows.distributions.normal import StandardNormal
@@ -49,6 +49,16 @@ class ConditionalFlow(nn.Module):
                 block.dropout = Dropout(dropout, hidden)
         self.flow = Flow(CompositeTransform(layers[:-1]), StandardNormal([dim]))
 
+    @property
+    def layers(self) -> int:
+        """Number of autoregressive layers."""
+        return (len(self._parts) + 1) // 2
+
+    @property
+    def _parts(self) -> nn.ModuleList:
+        """Layers and permutations, in the order from variables to noise."""
+        return self.flow._transform._transforms
+
     def log_prob(self, u: Tensor, context: Tensor) -> Tensor:
         """log q(u | c), row by row: (B, D), (B, d) -> (B,); dropout as the module's mode says."""
         return self.flow.log_prob(u, context)
@@ -56,7 +66,7 @@ class ConditionalFlow(nn.Module):
     @torch.no_grad()
     def log_prob_many(self, u: Tensor, context: Tensor) -> Tensor:
         """log q(u | c) of n points per context, without dropout: (B, n, D), (B, d) -> (B, n)."""
-        return _in_pieces(self.flow, PackedFlow.log_prob, u, context)
+        return _in_pieces(self._parts, PackedFlow.log_prob, u, context)
 
     def log_prob_grid(self, u: Tensor, context: Tensor) -> Tensor:
         """log q(u_n | c_b) of all pairs, without dropout: (N, D), (B, d) -> (B, N)."""
@@ -65,11 +75,18 @@ class ConditionalFlow(nn.Module):
     @torch.no_grad()
     def inverse(self, noise: Tensor, context: Tensor) -> Tensor:
         """The samples that base noise maps to: (B, n, D), (B, d) -> (B, n, D)."""
-        return _in_pieces(self.flow, PackedFlow.inverse, noise, context)
+        return _in_pieces(self._parts, PackedFlow.inverse, noise, context)
+
+    @torch.no_grad()
+    def inverse_layer(self, layer: int, noise: Tensor, context: Tensor) -> Tensor:
+        """One layer of `inverse`, which is all of them from the last to the first."""
+        # Each layer but the last has a permutation after it.
+        parts = self._parts[2 * layer : 2 * layer + 2]
+        return _in_pieces(parts, PackedFlow.inverse, noise, context)
 
     def training_inverse(self, noise: Tensor, context: Tensor) -> Tensor:
         """The same with gradients to weights and contexts, and dropout as the mode says."""
-        return PackedFlow(self.flow, context).training_inverse(noise)
+        return PackedFlow(self._parts, context).training_inverse(noise)
 
 
 class MaskedAutoregressiveFlow(ConditionalFlow):
@@ -161,11 +178,14 @@ def _check_settings(dropout: float, **sizes: int) -> None:
 
 
 def _in_pieces(
-    flow: Flow, method: Callable[[PackedFlow, Tensor], Tensor], points: Tensor, context: Tensor
+    parts: Iterable[Transform],
+    method: Callable[[PackedFlow, Tensor], Tensor],
+    points: Tensor,
+    context: Tensor,
 ) -> Tensor:
     """A method of the packed flow, for a bounded number of contexts at a time."""
     pieces = zip(points.split(CONTEXTS), context.split(CONTEXTS), strict=True)
-    return torch.cat([method(PackedFlow(flow, c), p) for p, c in pieces])
+    return torch.cat([method(PackedFlow(parts, c), p) for p, c in pieces])
 
 
 def _let_context_reach_every_variable(net: MADE) -> None:

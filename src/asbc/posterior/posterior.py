@@ -297,7 +297,14 @@ class Posterior(nn.Module):
     ) -> PosteriorSamples:
         """As `sample`, from context vectors (B, d) that `encode` gave."""
         noise = standard_normal(rng, len(context), n, self.prior.dim).to(context.device)
-        theta = self._from_noise(noise, context)
+        return self.accepted(self.flow.inverse(noise, context), context, rng, max_tries)
+
+    @torch.no_grad()
+    def accepted(
+        self, u: Tensor, context: Tensor, rng: np.random.Generator, max_tries: int = 20
+    ) -> PosteriorSamples:
+        """The draws of `sample_context` for samples u (B, n, D) of the flow; some redrawn."""
+        theta = self._physical(u, context)
         outside = ~self._usable(theta)
         redraw(theta, outside, context, self._from_noise, self._usable, self.prior, rng, max_tries)
         return PosteriorSamples(theta, outside.float().mean(1))
@@ -361,7 +368,11 @@ class Posterior(nn.Module):
         context: Tensor,
         inverse: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> Tensor:
-        u = (inverse or self.flow.inverse)(noise, context) * self.u_std + self.u_mean
+        return self._physical((inverse or self.flow.inverse)(noise, context), context)
+
+    def _physical(self, u: Tensor, context: Tensor) -> Tensor:
+        """theta from samples of the flow."""
+        u = u * self.u_std + self.u_mean
         if self.transform.size:
             u = self.transform.unwhiten(u, context[:, -self.transform.size :])
         return self.transform(u) * self.widening

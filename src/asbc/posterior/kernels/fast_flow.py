@@ -8,15 +8,15 @@ of one degree are contiguous rows. A member's fixed dropout masks are folded int
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
-from nflows.flows.base import Flow
 from nflows.transforms.autoregressive import (
     AutoregressiveTransform,
     MaskedAffineAutoregressiveTransform,
 )
+from nflows.transforms.base import Transform
 from nflows.transforms.made import MADE, MaskedLinear, MaskedResidualBlock
 from nflows.transforms.permutations import Permutation
 from torch import Tensor
@@ -183,12 +183,17 @@ class _PackedBlock:
 
 
 class PackedFlow:
-    """The inverse and the density grid of a flow, for a set of contexts."""
+    """The inverse and the density grid of a flow, for a set of contexts.
 
-    def __init__(self, flow: Flow, context: Tensor) -> None:
+    Args:
+        parts: autoregressive layers and permutations, in the order from variables to noise.
+        context: (B, d).
+    """
+
+    def __init__(self, parts: Iterable[Transform], context: Tensor) -> None:
         self.layers: list[PackedLayer | Tensor] = [
             part._permutation if isinstance(part, Permutation) else PackedLayer(part, context)
-            for part in flow._transform._transforms
+            for part in parts
         ]
 
     def inverse(self, noise: Tensor) -> Tensor:
