@@ -140,6 +140,7 @@ class Forecast:
         """Whether all samples to compare are there."""
         return len(self._samples) > self.horizon
 
+    @torch.inference_mode()
     def watch(self, sample: Sequence[float]) -> None:
         """Take the driver's next sample (3,), and do this step's share of the work."""
         self._samples.append(list(sample))
@@ -150,6 +151,7 @@ class Forecast:
         else:
             self._drive()
 
+    @torch.inference_mode()
     def p_value(self) -> float:
         """How unusual the driver is among the drives, once it is over."""
         self._drive()
