@@ -2,7 +2,7 @@
 
 Drivers are watched by `run.follow()`, and `now.changed` is asked at every step. "One theta" drives
 by the model's simulator, with constant parameters of the prior and without errors of measurement.
-"Moods" are the drivers of its training: eight segments of 15 s, each behind another leader, with
+"Moods" are the drivers of its training: four segments of 15 s, each behind another leader, with
 parameters about the driver's own and errors of measurement. "Recorded" are the validation drivers
 of a file, of whom nobody knows whether they change; predicted gaps also with the recording's own
 error (`observation="recorded"`). Means over seeds of the forecasts, the smallest and largest of
@@ -23,7 +23,8 @@ from asbc.data.windows import LeaderWindows, leader_windows
 from asbc.run import Run
 from asbc.simulator.robust import simulate_drivers, simulate_histories
 
-SEGMENTS, SEEDS = 8, (0, 1, 2)
+# Segments of a driver; with one theta they are one drive.
+SEGMENTS, SEEDS = 4, (0, 1, 2)
 Drive = list[list[float]]  # samples of gap, speed and leader speed
 Driver = list[Drive]  # the oldest drive first
 
@@ -113,7 +114,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--run", default="idm_matern", help="a shipped model, or a run's folder")
     parser.add_argument("--pairs", help="Parquet file of recorded drivers")
-    parser.add_argument("--drivers", type=int, default=100, help="simulated ones")
+    parser.add_argument("--drivers", type=int, default=150, help="simulated ones")
     arguments = parse(parser)
     run = asbc.Run.open(arguments.run)
     report(__doc__, measure(run, arguments.drivers, arguments.pairs), arguments.publish)
