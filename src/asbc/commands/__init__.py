@@ -41,9 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             start(given[0], given[1:])
             sys.stdout.flush()
-        except BrokenPipeError:  # whoever reads has seen enough, as in `asbc models | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
+        except BrokenPipeError:
+            _leave_without_reader()
     else:
         names = ", ".join(COMMANDS)
         print(f"error: {given[0]}: no such command; expected one of {names}", file=sys.stderr)
@@ -85,13 +84,23 @@ def _guarded(task: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
         from hydra.types import RunMode
 
         try:
-            return task(cfg)
+            result = task(cfg)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:  # here as well: Hydra would say so, or hide it
+            _leave_without_reader()
         except Exception as error:
             if HydraConfig.get().mode == RunMode.MULTIRUN:
                 raise
             _leave(error, name)
 
     return guarded
+
+
+def _leave_without_reader() -> None:
+    """Leave quietly: whoever reads has seen enough, as in `asbc models | head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
 
 
 def _leave(error: Exception, name: str) -> None:
