@@ -100,6 +100,29 @@ def test_more_segments_tell_more(
     assert every[2] < 0.8 * first[2]  # T
 
 
+def test_coordinates_by_driver_are_those_of_all_of_its_segments(
+    trained: Callable[..., Path], several_pairs: Pairs
+) -> None:
+    """With transform=laplace: files, weights and a driver who is watched."""
+    choices = ("history=segments", "transform=laplace", "encoder=differences")
+    run = Run.open(trained(*choices, "history.max_segments=4"))
+    fit = run.calibrate(several_pairs, samples=DRAWS, seed=3, refine="psis")
+    assert fit.flags["segments"].tolist() == [len(own) for own in USED]
+    assert np.isfinite(fit.flags["k_hat"]).all()
+    model = run.model(context="all")
+    known, posterior = model.contexts(several_pairs), model.posterior
+    columns = posterior.transform.describe(known, None)
+    torch.testing.assert_close(posterior.encode(known)[:, -columns.shape[1] :], columns)
+    live = run.follow("r/d3", seed=3)
+    pair = several_pairs.pair(7)
+    for sample in zip(*(pair[n].tolist() for n in ("gap", "speed", "leader_speed")), strict=True):
+        live.update(*sample)
+    # Its 30 samples are one segment of 20, in the file and on the road.
+    own = model.names(several_pairs).index("r/d3")
+    expected = posterior.encode(known)[own : own + 1]
+    torch.testing.assert_close(live.now.context, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_the_first_seconds_of_each_pair_on_request(history_run: Run, several_pairs: Pairs) -> None:
     long = several_pairs.select([0, 5, 8])
     fit = history_run.calibrate(long, samples=DRAWS, context="first")

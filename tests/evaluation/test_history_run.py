@@ -39,10 +39,10 @@ def overrides(tiny, several_drives):
     return [*given, f"data.path={several_drives}", "data.min_duration=3", "history=segments"]
 
 
-@pytest.fixture
-def run(train_here, overrides, tmp_path) -> Run:
+@pytest.fixture(params=["softplus", "laplace"])
+def run(train_here, overrides, tmp_path, request) -> Run:
     monitored = ["callbacks=monitor", "callbacks.monitor.score.samples=10"]
-    train_here([*overrides, *monitored], tmp_path / "run")
+    train_here([*overrides, *monitored, f"transform={request.param}"], tmp_path / "run")
     return Run.open(tmp_path / "run")
 
 

@@ -21,8 +21,8 @@ class Builder:
         simulator, estimator = build_model(cfg)
         splits = build_section(cfg.data).splits()
         space = design_space(cfg, simulator.prior, splits, acquisition.subset_size)
-        transform = estimator.posterior.transform
-        data = SimulationDataModule(space, simulator, acquisition, settings, transform)
+        transform, law = estimator.posterior.transform, build_section(cfg.history.law)
+        data = SimulationDataModule(space, simulator, acquisition, settings, transform, law)
         return estimator, data
 
     def fit(self, estimator, data, *callbacks) -> None:

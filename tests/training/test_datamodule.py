@@ -157,9 +157,10 @@ def test_the_symmetry_is_refused_or_left_where_it_is_not_exact(build):
     assert data.symmetry is not None
 
 
-def test_trajectories_are_described_once(build, monkeypatch):
-    """The Laplace transform's regressions are made when a trajectory is, not in every step."""
-    estimator, data = build("transform=laplace")
+@pytest.mark.parametrize("history", ["none", "segments"])
+def test_drivers_are_described_once(history, build, monkeypatch):
+    """The Laplace transform's regressions are made when a driver is, not in every step."""
+    estimator, data = build("transform=laplace", f"history={history}")
     transform, rows = estimator.posterior.transform, []
     describe = transform.describe
     counted = lambda states, lengths: rows.append(len(states)) or describe(states, lengths)  # noqa: E731

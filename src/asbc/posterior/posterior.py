@@ -59,9 +59,9 @@ class Posterior(nn.Module):
 
     Inputs are standardised by the mean and standard deviation of the pairs given to `set_scaling`;
     u = T^-1(theta) by those under the prior, unless `set_target_scaling` is told what is inferred
-    instead. Where the transform has coordinates of u by
-    trajectory, the flow sees these in place of u, and what describes them at the end of the
-    context. All four statistics are buffers, saved with the weights.
+    instead. Where the transform has coordinates of u by driver, the flow sees these in place of
+    u, and what describes them at the end of the context. All four statistics are buffers, saved
+    with the weights.
     What is not called `training_...`, but for `embed`, is evaluated without dropout and without
     gradients. Wherever there are `states`, they are one trajectory per driver (B, T, input), or
     `Segments`, of which there may be several if the model has a pool.
@@ -92,11 +92,6 @@ class Posterior(nn.Module):
         require_fixable("encoder", encoder)
         require_fixable("flow", flow)
         self.encoder, self.flow, self.transform, self.prior = encoder, flow, transform, prior
-        if pool is not None and transform.size:
-            raise InputError(
-                "history=segments: transform=laplace describes single trajectories; use "
-                "transform=bounded, or history=none"
-            )
         self.pool = pool
         self.features: Features = getattr(encoder, "features", None) or States(encoder.input_dim)
         if self.features.size != encoder.input_dim:
@@ -115,8 +110,7 @@ class Posterior(nn.Module):
     def set_scaling(self, theta: Tensor, states: Tensor | Segments) -> None:
         """Standardise inputs, and coordinates that depend on them, by these pairs."""
         self._set_input_scaling(states)
-        if isinstance(states, Tensor):
-            self._set_coordinate_scaling(theta, states)
+        self._set_coordinate_scaling(theta, states)
 
     def set_target_scaling(self, theta: Tensor) -> None:
         """Standardise u by these theta (N, dim): what is inferred is not spread as the prior is.
@@ -146,11 +140,11 @@ class Posterior(nn.Module):
         # A constant input carries no scale; leave it as it is.
         self.input_std.copy_(torch.where(flat.std(0) > 1e-6, flat.std(0), 1.0))
 
-    def _set_coordinate_scaling(self, theta: Tensor, states: Tensor) -> None:
-        """Standardise coordinates by trajectory, if there are any, by some of these pairs."""
+    def _set_coordinate_scaling(self, theta: Tensor, states: Tensor | Segments) -> None:
+        """Standardise coordinates by driver, if there are any, by some of these pairs."""
         if self.transform.size:
-            theta = theta[:SCALING_PAIRS]
-            columns = describe_all(self.transform, states[:SCALING_PAIRS])
+            some = slice(SCALING_PAIRS)
+            theta, columns = theta[some], describe_all(self.transform, states[some])
             w, _ = self.transform.whiten(self.transform.inverse(theta), columns)
             self.u_mean.copy_(w.mean(0))
             self.u_std.copy_(w.std(0))
@@ -328,9 +322,12 @@ class Posterior(nn.Module):
         columns: Tensor | None = None,
     ) -> Tensor:
         """Context vectors as `encode` gives them, in the module's mode and with gradients."""
+        if isinstance(states, Segments) and self.pool is None:
+            states, lengths = _only_segments(states)
         if isinstance(states, Segments):
-            return self._embed_segments(states)
-        context = self._embed_rows(states, lengths)
+            context = self._embed_segments(states)
+        else:
+            context = self._embed_rows(states, lengths)
         if not self.transform.size:
             return context
         if columns is None:
@@ -342,17 +339,9 @@ class Posterior(nn.Module):
         return self.encoder((inputs - self.input_mean) / self.input_std, steps)
 
     def _embed_segments(self, segments: Segments) -> Tensor:
-        if self.pool is not None:
-            segments.check(self.pool.shortest)
-            return self.pool(self._embed_rows(*segments.rows()), segments)
-        several = torch.nonzero(segments.present.sum(1) != 1).flatten()
-        if len(several):
-            count = int(segments.present[several[0]].sum())
-            raise InputError(
-                f"driver {int(several[0])} has {count} segments, but this model reads one of each "
-                "driver; train with history=segments"
-            )
-        return self.embed(*segments.rows())
+        assert self.pool is not None
+        segments.check(self.pool.shortest)
+        return self.pool(self._embed_rows(*segments.rows()), segments)
 
     def _log_prob(
         self, theta: Tensor, context: Tensor, flow: Callable[[Tensor, Tensor], Tensor]
@@ -397,3 +386,15 @@ class Posterior(nn.Module):
             u, scale = self.transform.whiten(u, context[:, -self.transform.size :])
             log_det = log_det + scale
         return (u - self.u_mean) / self.u_std, log_det
+
+
+def _only_segments(segments: Segments) -> tuple[Tensor, Tensor]:
+    """States (B, T, 3) and lengths (B,) of drivers with one segment each; others are refused."""
+    several = torch.nonzero(segments.present.sum(1) != 1).flatten()
+    if len(several):
+        count = int(segments.present[several[0]].sum())
+        raise InputError(
+            f"driver {int(several[0])} has {count} segments, but this model reads one of each "
+            "driver; train with history=segments"
+        )
+    return segments.rows()

@@ -9,19 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asbc.data.segments import Segments
 from asbc.errors import InputError
 from asbc.simulator import Prior
 from asbc.utils.checks import check_number
 
-# Trajectories described at once: enough to be fast, few enough for the memory.
+# Drivers described at once: enough to be fast, few enough for the memory.
 DESCRIBE_CHUNK = 256
 
 
 class Transform(nn.Module, ABC):
     """An element-wise bijection from u to physical parameters.
 
-    A subclass may add coordinates of u that differ from one trajectory to the next, as
-    `asbc.posterior.laplace.Laplace` does: `size` columns describe those of one trajectory.
+    A subclass may add coordinates of u that differ from one driver to the next, as
+    `asbc.posterior.laplace.Laplace` does: `size` columns describe those of one driver.
     """
 
     size = 0
@@ -42,12 +43,12 @@ class Transform(nn.Module, ABC):
         """Whether u can be told from theta; (..., D) -> (...). False where T saturates."""
         return self.contains(theta)
 
-    def describe(self, states: Tensor, lengths: Tensor | None) -> Tensor:
-        """Columns (B, size) of states (B, T, 3) with `lengths` valid steps each."""
-        return states.new_zeros(len(states), 0)
+    def describe(self, states: Tensor | Segments, lengths: Tensor | None) -> Tensor:
+        """Columns (B, size) of states (B, T, 3) with `lengths` valid steps each, or segments."""
+        return torch.zeros(len(states), 0, device=states.device)
 
     def whiten(self, u: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """The trajectory's coordinates w and log |du/dw|; u (B, D) or (B, n, D)."""
+        """The driver's coordinates w and log |du/dw|; u (B, D) or (B, n, D)."""
         return u, u.new_zeros(u.shape[:-1])
 
     def unwhiten(self, w: Tensor, columns: Tensor) -> Tensor:
@@ -55,10 +56,11 @@ class Transform(nn.Module, ABC):
         return w
 
 
-def describe_all(transform: Transform, states: Tensor) -> Tensor:
-    """Columns (n, size) of many trajectories (n, T, 3), some at a time."""
-    parts = [transform.describe(part, None) for part in states.split(DESCRIBE_CHUNK)]
-    return torch.cat(parts) if parts else states.new_zeros(0, transform.size)
+def describe_all(transform: Transform, states: Tensor | Segments) -> Tensor:
+    """Columns (n, size) of many drivers, trajectories (n, T, 3) or segments, some at a time."""
+    if not len(states):
+        return torch.zeros(0, transform.size, device=states.device)
+    return torch.cat([transform.describe(part, None) for part in states.split(DESCRIBE_CHUNK)])
 
 
 class Softplus(Transform):

@@ -199,7 +199,7 @@ class SimulationDataModule(pl.LightningDataModule):
         )
         # With the symmetry, trajectories are others in every epoch.
         if self.transform is not None and (self.symmetry is None or space is not self.space):
-            columns = describe_all(self.transform, simulated.states)
+            columns = describe_all(self.transform, simulated.observed)
             simulated = replace(simulated, columns=columns)
         return simulated, redraws
 
