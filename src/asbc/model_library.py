@@ -20,8 +20,9 @@ from asbc.study import Study, execute, run_study
 
 log = logging.getLogger(__name__)
 
-# Test drivers behind a card's scores.
-SCORED_DRIVERS = 120
+# Test drivers behind a card's scores, and drivers of the prior behind its SBC: with a few hundred,
+# one parameter of twenty looks wrong by chance, and what is slightly wrong looks right.
+SCORED_DRIVERS, SIMULATED_DRIVERS = 120, 2000
 # Quantiles of what training saw: the range in which a model is at home.
 RANGE = (0.001, 0.999)
 
@@ -124,7 +125,9 @@ def _budget(config: Mapping[str, Any]) -> int:
 def _scores(run: ShippedRun, test: Pairs, steps: int) -> dict[str, Any]:
     """Checks of the posterior on drivers from the prior, and coverage on other test drivers."""
     context = FIRST if run.history is None else ALL
-    settings = EvaluationSettings(samples=200, bootstrap=1, context=context)
+    settings = EvaluationSettings(
+        samples=200, bootstrap=1, context=context, simulated_drivers=SIMULATED_DRIVERS
+    )
     chosen = test.select(range(0, len(test), max(1, len(test) // SCORED_DRIVERS)))
     windows, predictive = run.leaders(steps), run.objective == PREDICTIVE
     assert windows is not None
