@@ -9,6 +9,7 @@ import torch
 
 pytest.importorskip("numpyro")
 from asbc.data.windows import leader_windows  # noqa: E402
+from asbc.exact import histories  # noqa: E402
 from asbc.exact.diagnostics import NutsSettings  # noqa: E402
 from asbc.exact.histories import (  # noqa: E402
     SeveralSegments,
@@ -51,9 +52,16 @@ def test_drivers_have_so_many_segments_of_mixed_lengths() -> None:
     assert 0.4 < float(age[:, 1].isnan().double().mean()) < 0.6
 
 
-def test_the_exact_posterior_narrows_with_segments_and_the_prior_does_not(setting) -> None:
+def test_the_exact_posterior_narrows_with_segments_and_the_prior_does_not(
+    setting, tmp_path, monkeypatch
+) -> None:
     training, windows = setting
-    exact = exact_histories(training, windows, (1, 4), drivers=4, draws=100, nuts=QUICK)
+    wanted = {"drivers": 4, "draws": 100, "nuts": QUICK, "cache": tmp_path}
+    exact = exact_histories(training, windows, (1, 4), **wanted)
+    # They are kept, and not made again.
+    monkeypatch.setattr(histories, "_exact_draws", lambda *_: pytest.fail("sampled again"))
+    again = exact_histories(training, windows, (4, 1), **wanted)
+    assert all(torch.equal(again[count].draws, exact[count].draws) for count in exact)
     one, four = exact[1], exact[4]
     assert torch.equal(one.theta, four.theta) and one.draws.shape == (4, 100, 6)
     assert torch.equal(first_slots(four.states, 1).states, one.states.states)
@@ -69,15 +77,16 @@ def test_the_exact_posterior_narrows_with_segments_and_the_prior_does_not(settin
 
 
 @pytest.mark.slow
-def test_a_trained_model_of_segments_narrows_with_them(pytestconfig) -> None:
-    """`experiment=history robust=none` against NUTS; the limits leave room for another seed.
+def test_evidence_adds_up_over_segments_as_in_the_exact_posterior(pytestconfig, tmp_path) -> None:
+    """`experiment=best history=segments` against NUTS.
 
-    Measured for 1, 2 and 4 segments: C2ST 0.893, 0.912, 0.959, mean error 0.72, 1.09, 2.05. The
-    network narrows less than the exact posterior (0.59, 0.47, 0.39 of the prior's spread against
-    0.42, 0.28, 0.17), and ranks leave their bands from two segments on: what is asked for here is
-    that segments help, not yet that they add up exactly.
+    Measured on one run, made before the version was raised to 0.3.0, which the limits leave some
+    room around. For 1, 2 and 4 segments: C2ST 0.620, 0.610, 0.615, mean error 0.15, 0.16, 0.18,
+    spread 1.04, 1.08, 1.11 times the exact one's, smallest p-value of the ranks 0.006, 0.131,
+    0.042. A network that had to learn how evidence adds up (transform=bounded) had C2ST 0.893,
+    0.912, 0.959, spreads 1.4, 1.7, 2.3 times the exact ones, p-values of 0.046, 0.005, 0.001.
     """
-    command = [sys.executable, "benchmarks/bench_segments.py", "--minutes", "4", "--drivers", "10"]
+    command = [sys.executable, "benchmarks/bench_segments.py", "--cache", str(tmp_path)]
     result = subprocess.run(
         command, cwd=pytestconfig.rootpath, capture_output=True, text=True, check=False
     )
@@ -89,12 +98,12 @@ def test_a_trained_model_of_segments_narrows_with_them(pytestconfig) -> None:
     )
     rows = [dict(zip(header, line, strict=True)) for line in lines]
     assert [row["segments"] for row in rows] == ["1", "2", "4"]
-    spread, exact, c2st, error = (
-        [float(row[name]) for row in rows]
-        for name in ("spread", "exact spread", "C2ST", "mean error")
+    spread, exact, c2st, error, p_value = (
+        np.array([float(row[name]) for row in rows])
+        for name in ("spread", "exact spread", "C2ST", "mean error", "SBC, smallest p")
     )
-    assert spread[0] > spread[1] > spread[2] and exact[0] > exact[1] > exact[2]
-    assert all(
-        ours > theirs for ours, theirs in zip(spread, exact, strict=True)
-    )  # on average wider
-    assert c2st[0] < 0.95 and error[0] < 1.2 and max(error) < 3
+    assert (np.diff(exact) < 0).all() and (np.diff(spread) < 0).all()
+    assert (0.9 * exact < spread).all() and (spread < 1.2 * exact).all()
+    assert (c2st < 0.7).all() and (error < 0.35).all()
+    assert (p_value > 0.001).all()
+    assert rows[1]["inside the bands"] == rows[2]["inside the bands"] == "yes"

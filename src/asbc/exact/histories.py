@@ -7,6 +7,8 @@ sees how both posteriors narrow as segments arrive.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +22,9 @@ from asbc.evaluation.agreement import agreement
 from asbc.evaluation.sbc import check_posterior, prior_variance
 from asbc.evaluation.window_draws import sample_contexts
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
+from asbc.exact.reference import kept_tensors, posteriors_file
 from asbc.exact.statistics import segment_transitions
+from asbc.simulator import Simulator
 from asbc.simulator.robust import ContextSimulator, simulate_histories
 from asbc.types import Density
 from asbc.utils.random import key, stream
@@ -72,6 +76,7 @@ def exact_histories(
     draws: int = 1000,
     seed: int = 0,
     nuts: NutsSettings | None = None,
+    cache: Path | None = None,
 ) -> dict[int, HistoryPosteriors]:
     """By number of segments: the same drivers, with the first so many of their segments.
 
@@ -84,10 +89,8 @@ def exact_histories(
         draws: kept of each posterior.
         seed: of drivers and chains.
         nuts: sampler settings; None for the usual ones.
+        cache: folder in which the draws are kept, by simulator and segments; None: nowhere.
     """
-    require_extra()
-    from asbc.exact.drivers import exact_drivers
-
     simulator, nuts = training.simulator, nuts or NutsSettings()
     law = SeveralSegments(max(counts))
     theta, most = simulate_histories(
@@ -96,16 +99,32 @@ def exact_histories(
     found = {}
     for count in counts:
         states = first_slots(most, count)
-        names = [f"driver {i} with {count} segments" for i in range(drivers)]
-        seen = segment_transitions(simulator, states)
-        exact = exact_drivers(simulator, seen, names, nuts, seed, drivers)
-        found[count] = HistoryPosteriors(
-            theta,
-            states,
-            take_draws(exact.theta, draws).transpose(0, 1).contiguous(),
-            torch.from_numpy(exact.converged),
-        )
+        sample = partial(_exact_draws, simulator, states, draws, seed, nuts)
+        if cache is None:
+            kept = sample()
+        else:
+            parts = [states.states, states.lengths]
+            name = posteriors_file("histories", simulator, nuts, [draws, seed], parts)
+            kept = kept_tensors(cache / name, sample)
+        found[count] = HistoryPosteriors(theta, states, **kept)
     return found
+
+
+def _exact_draws(
+    simulator: Simulator, states: Segments, draws: int, seed: int, nuts: NutsSettings
+) -> dict[str, Tensor]:
+    """Of each driver's exact posterior, and whether they converged."""
+    require_extra()
+    from asbc.exact.drivers import exact_drivers
+
+    count = states.lengths.shape[1]
+    names = [f"driver {i} with {count} segments" for i in range(len(states))]
+    seen = segment_transitions(simulator, states)
+    exact = exact_drivers(simulator, seen, names, nuts, seed, len(states))
+    return {
+        "draws": take_draws(exact.theta, draws).transpose(0, 1).contiguous(),
+        "converged": torch.from_numpy(exact.converged),
+    }
 
 
 def first_slots(segments: Segments, count: int) -> Segments:

@@ -115,8 +115,8 @@ def exact_of(run: Run, drivers: int, cache: Path, engine: Engine | None = None) 
     simulator, nuts = run.simulator, NutsSettings()
     steps = run.config["data"]["context_steps"]
     windows = leader_windows(run.source().splits().validation, steps, STRIDE)
-    name = _file_name("simulated", simulator, nuts, [drivers], windows[:3])
-    made = _kept(
+    name = posteriors_file("simulated", simulator, nuts, [drivers], windows[:3])
+    made = kept_tensors(
         cache / name,
         lambda: exact_posteriors(simulator, windows, drivers, nuts=nuts, engine=engine)._asdict(),
     )
@@ -140,7 +140,7 @@ def observed_posteriors(
         engine: where batches of drivers are sampled; None: one by one in this process.
     """
     nuts, states = NutsSettings(), pairs.contexts(context_steps)
-    name = _file_name("observed", simulator, nuts, list(pairs.pair_id), [states])
+    name = posteriors_file("observed", simulator, nuts, list(pairs.pair_id), [states])
 
     def sample() -> dict[str, Tensor]:
         require_extra()
@@ -154,7 +154,7 @@ def observed_posteriors(
         found = ObservedPosteriors(states, draws, torch.from_numpy(exact.converged))
         return found._asdict()
 
-    return ObservedPosteriors(**_kept(cache / name, sample))
+    return ObservedPosteriors(**kept_tensors(cache / name, sample))
 
 
 def target_loss(posterior: Density, exact: ObservedPosteriors) -> Tensor:
@@ -197,14 +197,14 @@ def target_scores(
     }
 
 
-def _kept(path: Path, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+def kept_tensors(path: Path, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
     """The tensors of a file, which is made if it is not there."""
     if not path.is_file():
         save_tensors(make(), path)
     return load_tensors(path)
 
 
-def _file_name(
+def posteriors_file(
     kind: str, simulator: Simulator, nuts: NutsSettings, parts: list[Any], data: Sequence[Tensor]
 ) -> str:
     """A name that no two different sets of posteriors share."""
