@@ -25,9 +25,10 @@ from asbc.data.windows import EvaluationWindows
 from asbc.errors import InputError
 from asbc.evaluation.observation import EXACT, check_observation
 from asbc.evaluation.predict import predict_windows
+from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
 from asbc.posterior.gradual import GradualDraws
 from asbc.simulator import Rollout
-from asbc.surprise import PREFIX, USUAL, Forecast, Surprise, as_recording, gap_error
+from asbc.surprise import USUAL, Forecast, Surprise, as_recording, gap_error
 from asbc.trained_model import Model
 from asbc.utils.random import RowStreams, stream
 
@@ -230,8 +231,8 @@ class Live:
             theta[None],
             as_recording(samples, self.dt, self.name),
             windows,
-            PREFIX.residual_prefix_steps,
-            PREFIX.residual_prefix_noise,
+            PREFIX_STEPS,
+            PREFIX_NOISE,
             self.seed,
             gap_error(self.observation, start, self._steps),
         )

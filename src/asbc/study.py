@@ -6,11 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from asbc.arguments import quoted
 from asbc.engine import Engine
@@ -95,10 +94,7 @@ class Study:
                 f"{', '.join(both)}: the name of a variant and of a baseline; rename one"
             )
         known = [*self.variants, *self.baselines]
-        if unknown := sorted(set(self.only or ()) - set(known)):
-            raise InputError(
-                f"only={', '.join(unknown)}: no such variant or baseline; have {', '.join(known)}"
-            )
+        _require_known("only", self.only or (), known, "variant or baseline")
         _require_known("once", self.once, self.variants, "variant")
         _require_known("repeated", self.repeated, self.baselines, "baseline")
         if unknown := sorted(set(self.shared) - set(COMMANDS)):
@@ -169,9 +165,7 @@ class Study:
         return Path(self.output) / name / f"seed{seed}"
 
 
-def _require_known(
-    setting: str, names: Sequence[str], known: Mapping[str, Any], what: str
-) -> None:
+def _require_known(setting: str, names: Sequence[str], known: Collection[str], what: str) -> None:
     if unknown := sorted(set(names) - set(known)):
         raise InputError(
             f"{setting}={', '.join(unknown)}: no such {what}; have {', '.join(known)}"

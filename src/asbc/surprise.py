@@ -25,7 +25,7 @@ from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows
 from asbc.evaluation.observation import EXACT, RecordedGaps, observation_model
 from asbc.evaluation.predict import Start, window_starts
-from asbc.evaluation.protocol import EvaluationSettings
+from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
 from asbc.simulator.rollout import Behind
 from asbc.utils.checks import check_integer, check_number
 from asbc.utils.random import key
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 # A scale below this (m or m/s) is rounding: all drives are the same.
 SMALLEST_SCALE = 1e-6
-# A prediction goes on from the residuals before it as one of an evaluation does.
-PREFIX = EvaluationSettings()
 
 
 @dataclass(frozen=True)
@@ -169,8 +167,8 @@ class Forecast:
             self._draws.samples().theta,
             self._past,
             self._window,
-            PREFIX.residual_prefix_steps,
-            PREFIX.residual_prefix_noise,
+            PREFIX_STEPS,
+            PREFIX_NOISE,
             self._seed,
         )
 

@@ -15,12 +15,13 @@ from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows
 from asbc.evaluation.observation import observation_model
 from asbc.evaluation.predict import predict_windows
+from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
 from asbc.live import Live
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.run import Run
 from asbc.simulator import Simulator
 from asbc.simulator.black_box import BlackBoxSimulator
-from asbc.surprise import PREFIX, Surprise, rank_p_value
+from asbc.surprise import Surprise, rank_p_value
 from asbc.trained_model import Model
 from asbc.utils.random import key, stream, uniform
 
@@ -157,8 +158,8 @@ def whole_rollout(live: Live, pair: dict[str, torch.Tensor], made: int, theta: t
         theta[None],
         recording,
         EvaluationWindows(torch.tensor([0]), torch.tensor([start]), horizon),
-        PREFIX.residual_prefix_steps,
-        PREFIX.residual_prefix_noise,
+        PREFIX_STEPS,
+        PREFIX_NOISE,
         key(live.seed, "check", live.key, made + horizon),
         observation_model(observation, start, LATEST),
     )

@@ -58,7 +58,8 @@ def predict_windows(
         rollout = theta.predict(pairs, windows, seed)
     else:
         own = theta[windows.pair] if isinstance(theta, Tensor) else theta.of(windows)
-        rollout = _roll_out(simulator, own, pairs, windows, prefix_steps, prefix_noise, seed)
+        start = window_starts(simulator, own, pairs, windows, prefix_steps, prefix_noise, seed)
+        rollout = _roll_out(simulator, start, own.shape[1], pairs, windows)
     return (
         observation.observe(rollout, simulator, pairs, windows, seed) if observation else rollout
     )
@@ -104,23 +105,15 @@ def window_starts(
 
 
 def _roll_out(
-    simulator: Simulator,
-    own: Tensor,
-    pairs: Pairs,
-    windows: EvaluationWindows,
-    prefix_steps: int,
-    prefix_noise: float,
-    seed: int,
+    simulator: Simulator, begin: Start, draws: int, pairs: Pairs, windows: EvaluationWindows
 ) -> Rollout:
-    """The simulator's drives with each window's parameter draws (window, draw, dim)."""
+    """The simulator's drives (window, draw, step) behind the recorded leaders."""
     pair, start, horizon = windows
-    theta, gap, speed, rng, prefix = window_starts(
-        simulator, own, pairs, windows, prefix_steps, prefix_noise, seed
-    )
+    theta, gap, speed, rng, prefix = begin
     leader = gather(pairs.leader_speed, pairs.offsets, pair, start, horizon + 1)
-    leader = leader.repeat_interleave(own.shape[1], dim=0)
+    leader = leader.repeat_interleave(draws, dim=0)
     rollout = simulator.rollout(theta, leader, gap, speed, rng, prefix, check=False)
-    return Rollout(*(series.unflatten(0, own.shape[:2]) for series in rollout))
+    return Rollout(*(series.unflatten(0, (len(pair), draws)) for series in rollout))
 
 
 def window_streams(pairs: Pairs, windows: EvaluationWindows, seed: int) -> RowStreams:

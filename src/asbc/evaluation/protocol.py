@@ -30,6 +30,8 @@ from asbc.evaluation.scores import SCORES, VARIABLES, Score, score_all
 from asbc.simulator import Rollout, Simulator
 from asbc.utils.progress import progress
 
+# Residuals before a window that its own go on from, and their error; conf/evaluation says why.
+PREFIX_STEPS, PREFIX_NOISE = 2, 1e-2
 SPLITS = ("train", "validation", "test", "all")
 # The settings that decide whether two results may be compared. What a method predicts from
 # (`context`) and what it adds to gaps (`observation`) make it a row of its own instead.
@@ -71,8 +73,8 @@ class EvaluationSettings:
     stride: int = 20
     max_windows: int = 20
     samples: int = 500
-    residual_prefix_steps: int = 2
-    residual_prefix_noise: float = 1e-2
+    residual_prefix_steps: int = PREFIX_STEPS
+    residual_prefix_noise: float = PREFIX_NOISE
     context: str = FIRST
     observation: str = EXACT
     bootstrap: int = 1000
@@ -165,8 +167,8 @@ def score_windows(
     theta: Draws,
     pairs: Pairs,
     windows: EvaluationWindows,
-    prefix_steps: int = 2,
-    prefix_noise: float = 1e-2,
+    prefix_steps: int = PREFIX_STEPS,
+    prefix_noise: float = PREFIX_NOISE,
     seed: int = 0,
     chunk: int = 16,
     scores: Sequence[Score] = SCORES,

@@ -16,6 +16,7 @@ from asbc.data.source import Splits
 from asbc.errors import InputError
 from asbc.evaluation.observation import error_spread, kinematics_of, with_error
 from asbc.evaluation.predict import predict_windows
+from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
 from asbc.evaluation.scores import VARIABLES, central_coverage, sorted_by_step
 from asbc.posterior.posterior import Posterior
 from asbc.posterior.segment_pool import SegmentPool
@@ -93,8 +94,8 @@ class Predictive:
     stride: int = 20
     max_windows: int = 20
     validation_draws: int = 64
-    residual_prefix_steps: int = 2
-    residual_prefix_noise: float = 1e-2
+    residual_prefix_steps: int = PREFIX_STEPS
+    residual_prefix_noise: float = PREFIX_NOISE
 
     def __post_init__(self) -> None:
         for choice, known in (("score", PROPER), ("context", TRAINING_CONTEXTS)):
