@@ -14,8 +14,9 @@ import torch
 from common import parse, parser_of, report
 
 import asbc
-from asbc.calibration.psis import RELIABLE_K_HAT, Weighting
+from asbc.calibration.psis import Weighting
 from asbc.calibration.refinement import AutoRefinement, NoRefinement, PsisRefinement, Refinement
+from asbc.simulator.weighted_draws import RELIABLE_K_HAT
 from asbc.utils.progress import Stopwatch
 
 DRAWS = 2000

@@ -20,7 +20,7 @@ from asbc.calibration.calibrate import (
 )
 from asbc.calibration.evidence import Comparison
 from asbc.calibration.held_out import HeldOutComparison
-from asbc.calibration.psis import Weighting, log_weights
+from asbc.calibration.psis import Weighting
 from asbc.calibration.refinement import AutoRefinement, NoRefinement, PsisRefinement
 from asbc.data import driver_store, row_batches, sorted_buckets
 from asbc.data.driver_store import store_drivers
@@ -30,6 +30,7 @@ from asbc.data.pairs_file import PairsFile
 from asbc.engine import LocalEngine
 from asbc.errors import InputError
 from asbc.run import Run
+from asbc.simulator.weighted_draws import log_weights
 from asbc.trained_model import Model
 from asbc.utils.random import RowStreams, stream
 

@@ -9,8 +9,8 @@ import torch
 from scipy import stats
 from torch.distributions import Normal
 
-from asbc.calibration.psis import log_weights, resample, smooth
 from asbc.data.pairs import Pairs
+from asbc.simulator.weighted_draws import log_weights, resample, smooth
 from asbc.trained_model import Model
 
 NO_LEAK = torch.zeros(400)

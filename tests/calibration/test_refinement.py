@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from asbc.calibration.calibrate import CalibrationSettings, Job
-from asbc.calibration.psis import Weighting, log_weights, smooth
+from asbc.calibration.psis import Weighting
 from asbc.calibration.refinement import AutoRefinement, NoRefinement, PsisRefinement
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
 from asbc.exact.diagnostics import NutsSettings
 from asbc.simulator import Simulator
 from asbc.simulator.laws import SumoIDM
+from asbc.simulator.weighted_draws import log_weights, smooth
 from asbc.trained_model import Model
 from asbc.utils.progress import Stopwatch
 

@@ -42,6 +42,8 @@ TARGETED = {
     "uniform_share": 0.5,
     "members": 5,
     "surrogate_pairs": 100,
+    "known_draws": 3,
+    "known_share": 0.5,
 }
 
 

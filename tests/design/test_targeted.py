@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from asbc.config import build, compose
 from asbc.design.disagreement import fit_surrogate, inclusion, pair_features, systematic_picks
+from asbc.design.known_drivers import NO_ROUND, known_pairs
 from asbc.design.mixture import (
     PooledProposal,
     UniformPoints,
@@ -33,7 +35,26 @@ SETTINGS = {
     "uniform_share": 0.5,
     "members": 5,
     "surrogate_pairs": 300,
+    "known_draws": 3,
+    "known_share": 0.5,
 }
+
+
+class PriorDraws:
+    """The prior in place of a trained posterior; its members disagree a little."""
+
+    def __init__(self, prior, shift: float = 0.0) -> None:
+        self.prior, self.shift = prior, shift
+
+    def sample(self, states, n, rng):
+        theta = self.prior.sample(len(states) * n, rng).view(len(states), n, -1)
+        return SimpleNamespace(theta=theta, leak_rate=torch.zeros(len(states)))
+
+    def log_prob(self, theta, states):
+        return self.prior.log_prob(theta) + self.shift * theta[..., 0]
+
+    def member(self, key):
+        return PriorDraws(self.prior, shift=0.01 * (key % 7))
 
 
 @pytest.fixture
@@ -211,11 +232,67 @@ def test_without_selection_every_draw_of_the_mixture_is_taken(posterior, space, 
         ("uniform_share", 0.0, "acquisition.uniform_share=0 leaves weights unbounded"),
         ("correction", "importance", "targeted weighs its simulations itself"),
         ("members", 1, "acquisition.members=1; expected"),
+        ("known_share", 1, "acquisition.known_share=1 leaves simulations without a weight"),
+        ("known_draws", 0, "acquisition.known_draws=0; expected"),
     ],
 )
 def test_values_that_break_the_weights_are_refused(field, value, message):
     with pytest.raises(InputError, match=message):
         TargetedAcquisition(**SETTINGS | {field: value})
+
+
+def test_observed_drivers_are_training_pairs_of_the_first_round(space, simulator, kept):
+    strategy = TargetedAcquisition(**SETTINGS)
+    drivers = space.prior.sample(4, stream(0, "drivers"))
+    windows = space.bank.windows.take(torch.arange(4))
+    rollout = simulator.rollout(
+        drivers, windows.leader_speed, windows.gap, windows.speed, stream(0, "noise")
+    )
+    seen = replace(space, contexts=rollout.states, likelihood=simulator)
+    posterior = PriorDraws(space.prior)
+    plan = strategy.plan(1, posterior, seen, kept)
+    assert plan.known is not None and plan.known_share == 0.5
+    assert len(plan.known) % 3 == 0 and set(plan.known.round.tolist()) == {NO_ROUND}
+    # None where a likelihood does not tell, where they have no share, and not again later.
+    assert strategy.plan(2, posterior, seen, kept).known is None
+    assert strategy.plan(1, posterior, replace(seen, likelihood=None), kept).known is None
+    alone = TargetedAcquisition(**SETTINGS | {"known_share": 0.0})
+    assert alone.plan(1, posterior, seen, kept).known is None
+
+
+def test_known_pairs_are_exact_posterior_draws(space, simulator):
+    """Against the prior's own draws, weighted by the likelihood: another way to the same means."""
+    windows = space.bank.windows.take(torch.arange(6))
+    drivers = space.prior.sample(6, stream(4, "drivers"))
+    states = simulator.rollout(
+        drivers, windows.leader_speed, windows.gap, windows.speed, stream(4, "noise")
+    ).states
+    pairs = known_pairs(PriorDraws(space.prior), simulator, states, 200, stream(5, "known"))
+    drawn = space.prior.sample(400_000, stream(6, "prior"))
+    z = space.prior.to_normal(drawn).double()
+    reached = 0
+    for x in states:
+        own = (pairs.states == x).all(dim=2).all(dim=1)
+        weight = simulator.log_likelihood(drawn, x[None]).softmax(0)
+        if not bool(own.any()) or 1 / float(weight.square().sum()) < 200:
+            continue
+        reached += 1
+        mean = (weight[:, None] * z).sum(0)
+        spread = (weight[:, None] * (z - mean) ** 2).sum(0).sqrt()
+        found = space.prior.to_normal(pairs.theta[own]).double()
+        assert bool(((found.mean(0) - mean).abs() < 0.35 * spread).all())
+        assert bool(((found.std(0) / spread).log().abs() < 0.35).all())
+    assert reached >= 3
+
+
+def test_observed_stretches_do_not_overlap(pair_maker):
+    pairs = pair_maker(3, 70)
+    strategy = TargetedAcquisition(**SETTINGS | {"subset_size": 100})
+    contexts = strategy.observed(pairs, 20, seed=0)
+    whole = pairs.contexts(70)
+    expected = torch.cat([whole[:, start : start + 20] for start in (0, 20, 40)])
+    assert sorted(contexts.flatten(1).tolist()) == sorted(expected.flatten(1).tolist())
+    assert len(TargetedAcquisition(**SETTINGS).observed(pairs, 20, seed=0)) == 4
 
 
 def test_selecting_2000_of_50000_takes_well_under_five_seconds(posterior, space, kept):

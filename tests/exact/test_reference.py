@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from asbc.calibration.psis import adapt, log_joint, smooth
 from asbc.data.windows import LeaderWindows
 from asbc.exact.diagnostics import NutsSettings
 from asbc.exact.reference import (
@@ -22,6 +21,7 @@ from asbc.exact.reference import (
 )
 from asbc.posterior.posterior import PosteriorSamples
 from asbc.simulator.robust import simulate_drivers
+from asbc.simulator.weighted_draws import adapt, log_joint, smooth
 from asbc.utils.files import load_tensors, save_tensors
 from asbc.utils.random import standard_normal, stream
 

@@ -134,7 +134,7 @@ def test_a_traceback_is_for_bugs_and_for_those_who_ask(run_command, tiny, tmp_pa
     assert "Traceback" in log.read_text() and "training.rounds=-1" in log.read_text()
     monkeypatch.delenv("ASBC_DEBUG")
     bug, log = tmp_path / "bug", tmp_path / "other log"
-    monkeypatch.setattr("asbc.training.train.observed_subset", lambda *_: 1 / 0)
+    monkeypatch.setattr("asbc.training.train.design_space", lambda *_: 1 / 0)
     assert run_command("train", [*tiny, f"hydra.run.dir={bug}"], log=log) == 1
     assert "ZeroDivisionError" in log.read_text() and "Traceback" in log.read_text()
 

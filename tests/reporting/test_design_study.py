@@ -70,7 +70,9 @@ def test_table_and_figure_show_every_row(scores, floor, tmp_path):
 
 def test_savings_say_whether_the_gain_is_beyond_the_spread(scores):
     text = savings_table(scores).to_markdown()
-    assert "| matern | 1,200 | 4.10 ± 0.14 | 798 | 3.10 ± 0.14 | yes | +0.10 |" in text
+    assert (
+        "| matern | 1,200 | targeted | 798 | 4.10 ± 0.14 | 3.10 ± 0.14 | yes | +0.10 |" in text
+    )
     scores.loc[scores["way"] == "targeted", "target"] += 1
     assert "within the spread" in savings_table(scores).to_markdown()
     scores.loc[scores["way"] == "targeted", "target"] += 1
@@ -81,15 +83,16 @@ def test_savings_say_whether_the_gain_is_beyond_the_spread(scores):
     ("config", "expected"),
     [
         ({"name": "joint"}, "joint"),
-        ({"name": "targeted", "uniform_share": 0.5, "symmetry": "auto"}, "targeted"),
-        ({"name": "targeted", "uniform_share": 0.5}, "targeted, no symmetry"),
-        ({"name": "targeted", "uniform_share": 1.0, "symmetry": True}, "targeted, no selection"),
+        ({"uniform_share": 0.5, "known_share": 0.5}, "targeted"),
+        ({"uniform_share": 0.5, "known_share": 0.5, "symmetry": True}, "targeted, symmetry"),
+        ({"uniform_share": 1.0, "known_share": 0.5}, "targeted, no selection"),
+        ({"uniform_share": 0.5, "known_share": 0.0}, "targeted, simulations alone"),
         ({"name": "random", "rounds": 0, "symmetry": True}, "npe, symmetry"),
     ],
 )
 def test_a_way_is_named_after_what_it_does(config, expected):
     loop = {"rounds": config.get("rounds", 2), "symmetry": config.get("symmetry", False)}
-    assert way({"acquisition": config, "training": loop}) == expected
+    assert way({"acquisition": {"name": "targeted"} | config, "training": loop}) == expected
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ class Builder:
         acquisition, settings = build_strategy(OmegaConf.to_container(cfg))
         simulator, estimator = build_model(cfg)
         splits = build_section(cfg.data).splits()
-        space = design_space(cfg, simulator.prior, splits, acquisition.subset_size)
+        space = design_space(cfg, simulator, splits, acquisition)
         transform, law = estimator.posterior.transform, build_section(cfg.history.law)
         data = SimulationDataModule(space, simulator, acquisition, settings, transform, law)
         return estimator, data

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from asbc.calibration.psis import RELIABLE_K_HAT, Weighting
+from asbc.calibration.psis import Weighting
 from asbc.data.pairs import Pairs
 from asbc.errors import InputError
+from asbc.simulator.weighted_draws import RELIABLE_K_HAT
 from asbc.trained_model import Model
 from asbc.utils.progress import Stopwatch
 

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.calibration.psis import RELIABLE_K_HAT
 from asbc.posterior.novelty import Novelty
 from asbc.simulator import Prior
+from asbc.simulator.weighted_draws import RELIABLE_K_HAT
 
 # A draw this close to a bound counts as being at it: a share of the range of its logarithm, which
 # is what priors are made for. Of 0.04 to 2.2, 1% of the range itself would be half of 0.04.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from asbc.calibration.flags import LEAKY
-from asbc.calibration.psis import RELIABLE_K_HAT
+from asbc.simulator.weighted_draws import RELIABLE_K_HAT
 
 # How a driver may have got its draws.
 WAYS = {

@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.calibration.psis import RELIABLE_K_HAT, Weighting, resample
+from asbc.calibration.psis import Weighting
 from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.errors import InputError
 from asbc.exact.diagnostics import NutsSettings, require_extra, take_draws
 from asbc.exact.statistics import segment_transitions, transitions
+from asbc.simulator.weighted_draws import RELIABLE_K_HAT, resample
 from asbc.trained_model import Model
 from asbc.utils.progress import Stopwatch
 from asbc.utils.random import keyed

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from asbc.data.pairs import Pairs
 from asbc.design.mixture import PooledProposal
 from asbc.design.proposal import (
     Constant,
@@ -48,6 +49,13 @@ class Acquisition(ABC):
     def __post_init__(self) -> None:
         check_integer("acquisition.subset_size", self.subset_size, minimum=1)
         correction(self.correction)
+
+    def observed(self, train: Pairs, context_steps: int, seed: int) -> Tensor:
+        """X_sub: contexts (size, steps, 3) of training pairs drawn once, without replacement."""
+        # A driver's short segments are part of its history, but no context.
+        long = torch.nonzero(train.lengths >= context_steps).flatten().numpy()
+        chosen = stream(seed, "observed-subset").permutation(len(long))[: self.subset_size]
+        return train.select(long[chosen]).contexts(context_steps)
 
     def warm_up(self, space: DesignSpace) -> Plan:
         """What is simulated before the first round: parameters must be from the prior."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from asbc.design.bank import LeaderBank
 from asbc.errors import InputError
-from asbc.simulator import Prior
+from asbc.simulator import Prior, Simulator
 from asbc.simulator.prior import quantile_grid
 from asbc.types import Density
 from asbc.utils.random import uniform
@@ -31,6 +31,8 @@ class DesignSpace:
     # Leaders of the validation split, for a hold-out that sees whether training knows its leaders
     # by heart; None where no window fits.
     holdout: LeaderBank | None = None
+    # Whose likelihood gives the posterior that q is trained for; None where no likelihood does.
+    likelihood: Simulator | None = None
 
     @property
     def theta_scale(self) -> Tensor:

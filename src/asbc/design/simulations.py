@@ -36,6 +36,9 @@ class Plan:
     diagnostics: dict[str, float]
     seconds: dict[str, float]  # by stage; selecting adds up while pairs are taken
     proposal: PooledProposal | None = None  # where the strategy weighs all rounds together
+    # Training pairs that cost no simulation, and their share of the loss.
+    known: "Simulations | None" = None
+    known_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,10 @@ class Simulations:
             value = getattr(self, name)
             if not value.numel():
                 object.__setattr__(self, name, value.new_zeros(len(self.theta), 0))
-        for own in fields(self):
-            if len(getattr(self, own.name)) != len(self.theta):
+        for name, value in self.tensors().items():
+            if len(value) != len(self.theta):
                 raise InputError(
-                    f"simulations.{own.name} has {len(getattr(self, own.name))} rows, "
+                    f"simulations.{name} has {len(value)} rows, "
                     f"expected {len(self.theta)} as in theta"
                 )
 
@@ -80,13 +83,17 @@ class Simulations:
             return self.states
         return Segments(self.states, self.lengths, self.age)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields by name, to save them."""
+        return {own.name: getattr(self, own.name) for own in fields(self)}
+
     def take(self, index: Tensor) -> "Simulations":
         """The simulations at these places."""
-        return replace(self, **{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        return replace(self, **{name: value[index] for name, value in self.tensors().items()})
 
     def last(self, n: int) -> "Simulations":
         """The newest `n` simulations."""
-        newest = {f.name: getattr(self, f.name)[max(len(self) - n, 0) :] for f in fields(self)}
+        newest = {k: value[max(len(self) - n, 0) :] for k, value in self.tensors().items()}
         # A view would keep the discarded rows alive, and checkpoints save whole storages.
         return replace(self, **{name: value.clone() for name, value in newest.items()})
 
@@ -134,9 +141,7 @@ class FifoBuffer:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The tensors of the buffer, empty when nothing was pushed."""
-        if self._content is None:
-            return {}
-        return {f.name: getattr(self._content, f.name) for f in fields(Simulations)}
+        return {} if self._content is None else self._content.tensors()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Replace the content by a saved one."""

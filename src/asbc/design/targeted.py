@@ -3,7 +3,8 @@
 Parameters come from a mixture of the prior and the pooled posterior of the observed drivers; pairs
 of parameters and windows are chosen at random, more often where members of q disagree. Densities
 and inclusion probabilities are known, every simulation is kept, and weights undo both choices: q
-is trained for the exact posterior under the prior, whatever was chosen.
+is trained for the exact posterior under the prior, whatever was chosen. Where the likelihood is
+known, the observed drivers themselves are training pairs beside the simulations.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from asbc.data.history import context_states
+from asbc.data.pairs import Pairs
 from asbc.design.acquisition import Acquisition
 from asbc.design.disagreement import fit_surrogate, inclusion, systematic_picks
+from asbc.design.known_drivers import known_pairs
 from asbc.design.mixture import (
     PooledProposal,
     UniformPoints,
@@ -47,6 +51,8 @@ class TargetedAcquisition(Acquisition):
             more than its inverse. 1 for no selection.
         members: dropout members whose disagreement is measured.
         surrogate_pairs: kept simulations that the surrogate of the disagreement learns from.
+        known_draws: exact posterior draws of each observed trajectory that are training pairs.
+        known_share: of the loss, for these; 0 for simulations alone.
     """
 
     prior_share: float
@@ -58,11 +64,18 @@ class TargetedAcquisition(Acquisition):
     uniform_share: float
     members: int
     surrogate_pairs: int
+    known_draws: int
+    known_share: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("prior_share", "synthetic_share", "cell_share", "uniform_share"):
+        shares = ("prior_share", "synthetic_share", "cell_share", "uniform_share", "known_share")
+        for name in shares:
             check_share(f"acquisition.{name}", getattr(self, name))
+        if self.known_share == 1:
+            raise InputError(
+                "acquisition.known_share=1 leaves simulations without a weight; expected below 1"
+            )
         for name in ("prior_share", "uniform_share"):
             if getattr(self, name) == 0:
                 raise InputError(
@@ -70,7 +83,7 @@ class TargetedAcquisition(Acquisition):
                 )
         if not isinstance(self.sobol, bool):
             raise InputError(f"acquisition.sobol={self.sobol}; expected true or false")
-        for name in ("samples_per_trajectory", "candidates", "surrogate_pairs"):
+        for name in ("samples_per_trajectory", "candidates", "surrogate_pairs", "known_draws"):
             check_integer(f"acquisition.{name}", getattr(self, name), minimum=1)
         check_integer("acquisition.members", self.members, minimum=2)
         if self.correction != "none":
@@ -86,6 +99,17 @@ class TargetedAcquisition(Acquisition):
                 "bank.synthetic_cap=0, but acquisition.synthetic_share asks for synthetic "
                 "windows; set the share to 0 or the cap above 0"
             )
+
+    def observed(self, train: Pairs, context_steps: int, seed: int) -> Tensor:
+        """Contexts (size, steps, 3): stretches of training pairs that do not overlap."""
+        places = [
+            (pair, start)
+            for pair, length in enumerate(train.lengths.tolist())
+            for start in range(0, length - context_steps + 1, context_steps)
+        ]
+        order = stream(seed, "observed-subset").permutation(len(places))[: self.subset_size]
+        pair, start = torch.tensor(places)[torch.from_numpy(order)].unbind(1)
+        return context_states(train, pair, start, context_steps)
 
     def warm_up(self, space: DesignSpace) -> Plan:
         """Parameters from the prior behind recorded leaders, both spread out."""
@@ -148,7 +172,25 @@ class TargetedAcquisition(Acquisition):
                 diagnostics.update(score_quantiles(score))
                 return Choice(theta[picks], window_id[picks], log_ratio)
 
-        return Plan(take, diagnostics, watch.seconds, proposal)
+        return Plan(
+            take,
+            diagnostics,
+            watch.seconds,
+            proposal,
+            self._known(round, posterior, space, watch),
+            self.known_share,
+        )
+
+    def _known(
+        self, round: int, posterior: Density, space: DesignSpace, watch: Stopwatch
+    ) -> Simulations | None:
+        """Observed drivers as training pairs, by the first round; they do not change."""
+        if round > 1 or not self.known_share or space.likelihood is None:
+            return None
+        rng = stream(space.seed, "known", round)
+        with watch("known"):
+            pairs = known_pairs(posterior, space.likelihood, space.contexts, self.known_draws, rng)
+        return pairs if len(pairs) else None
 
     def weights(
         self, kept: Simulations, proposals: Mapping[int, PooledProposal], space: DesignSpace

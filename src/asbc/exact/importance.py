@@ -3,8 +3,8 @@
 The proposal is a mixture of Student t laws, started at the modes found from several points and
 then fitted to its own weighted draws by expectation maximisation ("population Monte Carlo", Cappé
 et al. 2008). It follows bent and two-humped posteriors that stop a Markov chain, and its weights
-say how far to trust it. The single Student t of `asbc.calibration.psis` would be faster, but lost
-one of two humps in six dimensions without its weights showing it.
+say how far to trust it. The single Student t of `asbc.simulator.weighted_draws` would be faster,
+but lost one of two humps in six dimensions without its weights showing it.
 """
 
 from collections.abc import Callable

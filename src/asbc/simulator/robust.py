@@ -13,7 +13,9 @@ from torch import Tensor
 from asbc.data.segments import Segments, concatenate_segments
 from asbc.data.windows import LeaderWindows
 from asbc.errors import InputError
+from asbc.simulator.black_box import BlackBoxSimulator
 from asbc.simulator.prior import Prior
+from asbc.simulator.residuals import NoResidual
 from asbc.simulator.rollout import Rollout
 from asbc.simulator.simulator import Simulator
 from asbc.utils.checks import check_number
@@ -85,6 +87,13 @@ class ContextSimulator:
     def exact(self) -> bool:
         """Whether contexts are the simulator's own."""
         return not any(self.sizes.values())
+
+    @property
+    def likelihood(self) -> Simulator | None:
+        """The simulator, if the exact posterior of a context is that of its likelihood."""
+        inner = self.simulator
+        unknown = isinstance(inner, BlackBoxSimulator) or isinstance(inner.residual, NoResidual)
+        return inner if self.exact and not unknown else None
 
     @property
     def prior(self) -> Prior:

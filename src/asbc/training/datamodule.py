@@ -14,7 +14,13 @@ from asbc.design.acquisition import Acquisition, prior_plan
 from asbc.design.history_law import HistoryLaw
 from asbc.design.mixture import PooledProposal, prior_alone
 from asbc.design.proposal import DesignSpace
-from asbc.design.simulations import FifoBuffer, Plan, Simulations, simulate_plan
+from asbc.design.simulations import (
+    FifoBuffer,
+    Plan,
+    Simulations,
+    concatenate,
+    simulate_plan,
+)
 from asbc.design.weights import effective_sample_size
 from asbc.errors import InputError
 from asbc.posterior.transform import Transform, describe_all
@@ -133,6 +139,8 @@ class SimulationDataModule(pl.LightningDataModule):
         self.buffer = FifoBuffer(settings.buffer_capacity)
         self.proposals: dict[int, PooledProposal] = {}  # of rounds whose plan had one
         self.weight = torch.ones(0)  # of each simulation in the buffer
+        self.known: Simulations | None = None  # training pairs beside the buffer
+        self.known_share = 0.0  # of the loss
         self.simulations = 0  # spent so far, thrown away ones included
         # Both are set by the round callback.
         self.order_key = 0  # of the epoch
@@ -172,6 +180,8 @@ class SimulationDataModule(pl.LightningDataModule):
         self.buffer.push(simulated)
         self.proposals[round] = plan.proposal or prior_alone(self.space.prior)
         self.weight = self.acquisition.weights(self.buffer.content, self.proposals, self.space)
+        if plan.known is not None:
+            self.known, self.known_share = self._prepared(plan.known), plan.known_share
         self.simulations += n + redraws
         window_id = simulated.window_id
         seconds = watch.seconds | plan.seconds
@@ -185,6 +195,7 @@ class SimulationDataModule(pl.LightningDataModule):
             "redraws": redraws,
             "simulations": self.simulations,
             "kept": len(self.buffer),
+            "known": self._rows() - len(self.buffer),
             "effective_sample_size": effective_sample_size(self.weight),
             "largest_weight": float(self.weight.max()),
             **{f"seconds_{stage}": value for stage, value in seconds.items()},
@@ -197,11 +208,17 @@ class SimulationDataModule(pl.LightningDataModule):
         simulated, redraws = simulate_plan(
             plan, n, round, self.simulator, space.bank, rng, self.settings.max_tries, self.history
         )
-        # With the symmetry, trajectories are others in every epoch.
-        if self.transform is not None and (self.symmetry is None or space is not self.space):
-            columns = describe_all(self.transform, simulated.observed)
-            simulated = replace(simulated, columns=columns)
-        return simulated, redraws
+        return self._prepared(simulated, fixed=space is not self.space), redraws
+
+    def _prepared(self, pairs: Simulations, fixed: bool = False) -> Simulations:
+        """With their description, unless the symmetry makes others of them in every epoch."""
+        if self.transform is None or (self.symmetry is not None and not fixed):
+            return pairs
+        return replace(pairs, columns=describe_all(self.transform, pairs.observed))
+
+    def _rows(self) -> int:
+        """Training pairs of an epoch."""
+        return len(self.buffer) + (0 if self.known is None else len(self.known))
 
     def _batch(self, theta: Tensor, states: Tensor | Segments, columns: Tensor) -> Batch:
         batch: Batch = {"theta": theta, "states": states}
@@ -214,7 +231,7 @@ class SimulationDataModule(pl.LightningDataModule):
             self.settings.batch_size,
             self._epoch_order,
             lambda: self.batches_left,
-            lambda: len(self.buffer),
+            self._rows,
             self.share,
         )
 
@@ -231,8 +248,12 @@ class SimulationDataModule(pl.LightningDataModule):
         return torch.from_numpy(stream(self.order_key, "order").permutation(rows))
 
     def training_data(self) -> Batch:
-        """The buffer; with the scale symmetry, each simulation by a factor of the epoch's."""
+        """Buffer and known pairs; with the scale symmetry, each by a factor of the epoch's."""
         content, weight = self.buffer.content, self.weight
+        if self.known is not None:
+            content = concatenate([content, self.known])
+            weight = torch.cat([weight, torch.full((len(self.known),), self._known_weight())])
+            weight = weight / weight.mean()
         theta, states, columns = content.theta, content.observed, content.columns
         if self.symmetry is not None and isinstance(states, Tensor):
             rng = stream(self.order_key, "symmetry")
@@ -246,12 +267,19 @@ class SimulationDataModule(pl.LightningDataModule):
                 columns = describe_all(self.transform, states)
         return self._batch(theta, states, columns) | {"weight": weight}
 
+    def _known_weight(self) -> float:
+        """Of each known pair, where those of the buffer are 1 on average."""
+        share = self.known_share / (1 - self.known_share)
+        return share * len(self.buffer) / (self._rows() - len(self.buffer))
+
     def state_dict(self) -> dict[str, Any]:
         """The buffer, how it came about, and its weights; all else follows from the seed."""
         return {
             "buffer": self.buffer.state_dict(),
             "proposals": {round: tuple(p) for round, p in self.proposals.items()},
             "weight": self.weight,
+            "known": {} if self.known is None else self.known.tensors(),
+            "known_share": self.known_share,
             "simulations": self.simulations,
         }
 
@@ -260,6 +288,8 @@ class SimulationDataModule(pl.LightningDataModule):
         self.buffer.load_state_dict(state_dict["buffer"])
         self.proposals = {r: PooledProposal(*p) for r, p in state_dict["proposals"].items()}
         self.weight = state_dict["weight"]
+        self.known = Simulations(**state_dict["known"]) if state_dict["known"] else None
+        self.known_share = state_dict["known_share"]
         self.simulations = state_dict["simulations"]
 
 

@@ -14,11 +14,9 @@ import torch
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers.logger import DummyLogger, Logger
-from torch import Tensor
 
 from asbc.arguments import override_text
 from asbc.config import build, compose
-from asbc.data.pairs import Pairs
 from asbc.data.source import Splits
 from asbc.data.summary import write_summary
 from asbc.design.acquisition import Acquisition
@@ -26,7 +24,6 @@ from asbc.design.proposal import DesignSpace
 from asbc.errors import InputError
 from asbc.posterior.estimator import PosteriorEstimator
 from asbc.run import Run
-from asbc.simulator import Prior
 from asbc.simulator.robust import ContextSimulator
 from asbc.training.callbacks import AtomicCheckpointIO, ResumeCheckpoint
 from asbc.training.datamodule import SimulationDataModule
@@ -39,7 +36,7 @@ from asbc.training.devices import (
 from asbc.training.loggers import announce, close_wandb, show_config
 from asbc.training.loop import PREDICTIVE_SCORE, SIMULATED, RoundCallback
 from asbc.training.settings import LoopSettings, Objective, loop_settings, own_values
-from asbc.utils.random import key, stream
+from asbc.utils.random import key
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +127,7 @@ def train_run(cfg: DictConfig, overrides: Sequence[str]) -> RoundCallback:
             )
             if stage is not None:  # after the loop, whose hooks come first
                 trainer.callbacks.insert(1, stage)
-            space = design_space(cfg, simulator.prior, splits, acquisition.subset_size)
+            space = design_space(cfg, simulator, splits, acquisition)
             if first:
                 run.save_leaders(space.bank.real)
             if first and checkpoint is None:
@@ -194,9 +191,11 @@ def build_model(cfg: DictConfig) -> tuple[ContextSimulator, PosteriorEstimator]:
     return build(cfg.robust), build(cfg.estimator)
 
 
-def design_space(cfg: DictConfig, prior: Prior, splits: Splits, subset_size: int) -> DesignSpace:
+def design_space(
+    cfg: DictConfig, simulator: ContextSimulator, splits: Splits, acquisition: Acquisition
+) -> DesignSpace:
     """What the loop designs with, made from the training split; its hold-out's leaders are not."""
-    subset = observed_subset(splits.train, cfg.data.context_steps, subset_size, cfg.seed)
+    observed = acquisition.observed(splits.train, cfg.data.context_steps, cfg.seed)
     bank = build(cfg.bank)
     try:
         holdout = bank(splits.validation, synthetic_cap=0)
@@ -207,15 +206,10 @@ def design_space(cfg: DictConfig, prior: Prior, splits: Splits, subset_size: int
             cfg.data.context_steps,
         )
         holdout = None
-    return DesignSpace(prior, bank(splits.train), subset, cfg.seed, holdout)
-
-
-def observed_subset(train: Pairs, context_steps: int, size: int, seed: int) -> Tensor:
-    """X_sub: contexts (size, steps, 3) of training pairs drawn once, without replacement."""
-    # A driver's short segments are part of its history, but no context.
-    long = torch.nonzero(train.lengths >= context_steps).flatten().numpy()
-    chosen = stream(seed, "observed-subset").permutation(len(long))[:size]
-    return train.select(long[chosen]).contexts(context_steps)
+    likelihood = simulator.likelihood if cfg.history.law is None else None
+    return DesignSpace(
+        simulator.prior, bank(splits.train), observed, cfg.seed, holdout, likelihood
+    )
 
 
 def last_words(run: Run, loop: RoundCallback) -> str:
