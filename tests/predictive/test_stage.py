@@ -72,8 +72,9 @@ def test_values_are_checked(override, message, tiny, tmp_path):
         )
 
 
-def test_crps_and_scaled_windows_train_as_well(finished, tiny, train_here, tmp_path):
+def test_crps_scaled_windows_and_dropout_train_as_well(finished, tiny, train_here, tmp_path):
     extra = ["objective.score=crps", "objective.largest_scale=1.1", "objective.context=latest"]
+    extra += ["encoder.dropout=0.2", "flow.dropout=0.2"]  # the stage may regularise otherwise
     train_here([*tiny, *STAGE, *extra, f"init={finished}"], tmp_path / "run")
     rounds = pd.read_csv(tmp_path / "run" / "rounds.csv")
     assert {"predictive_crps_s", "predictive_coverage95_a"} <= set(rounds)

@@ -163,7 +163,7 @@ def start_at(
     differing = other.differences(config) + [
         f"estimator.{name}"
         for name in ("encoder", "flow", "transform", "pool")
-        if other.config["estimator"][name] != config["estimator"][name]
+        if _weights_of(other.config["estimator"][name]) != _weights_of(config["estimator"][name])
     ]
     if differing:
         raise InputError(
@@ -172,6 +172,11 @@ def start_at(
         )
     estimator.posterior.load_state_dict(other.posterior.state_dict())
     loop.adopt(estimator, other.holdout_loss)
+
+
+def _weights_of(part: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """A part's settings that its weights depend on: dropout may change between two stages."""
+    return part and {name: value for name, value in part.items() if name != "dropout"}
 
 
 def build_strategy(config: Mapping[str, Any]) -> tuple[Acquisition, LoopSettings]:
