@@ -70,9 +70,7 @@ def test_table_and_figure_show_every_row(scores, floor, tmp_path):
 
 def test_savings_say_whether_the_gain_is_beyond_the_spread(scores):
     text = savings_table(scores).to_markdown()
-    assert (
-        "| matern | 1,200 | targeted | 798 | 4.10 ± 0.14 | 3.10 ± 0.14 | yes | +0.10 |" in text
-    )
+    assert "| matern | 1,200 | targeted | 798 | 4.10 ± 0.14 | 3.10 ± 0.14 | yes | +0.10 |" in text
     scores.loc[scores["way"] == "targeted", "target"] += 1
     assert "within the spread" in savings_table(scores).to_markdown()
     scores.loc[scores["way"] == "targeted", "target"] += 1

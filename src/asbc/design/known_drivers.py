@@ -16,7 +16,7 @@ from asbc.simulator import Simulator
 from asbc.simulator.weighted_draws import improve, log_weights, resample, smooth, unreliable
 from asbc.types import Density
 
-# Draws weighted for each trajectory, how often they are drawn again where weights are poor, and the
+# Draws weighted for each trajectory, how often they are drawn again if weights are poor, and the
 # independent draws that they have to be worth.
 PROPOSALS, ROUNDS, LEAST = 2000, 8, 200.0
 # The round of a pair that no round has simulated.
