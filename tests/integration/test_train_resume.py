@@ -160,6 +160,7 @@ def test_a_killed_targeted_run_goes_on_as_if_nothing_had_happened(
     late = kill_on_call(PosteriorEstimator, "training_step", 13)
     assert run_command("train", [*arguments, f"hydra.run.dir={run}"], late) == -signal.SIGKILL
     assert run_command("train", [f"ckpt_path={run}/checkpoints/last.ckpt"]) == 0
+    assert pd.read_csv(whole / "rounds.csv")["known"].iloc[-1] > 0
     assert_same_run(run, whole)
 
 
