@@ -173,3 +173,28 @@ def test_drivers_are_described_once(history, build, monkeypatch):
             index = (data.buffer.content.theta == batch["theta"][0]).all(1).nonzero()[0, 0]
             assert torch.equal(batch["columns"][0], data.buffer.content.columns[index])
     assert sum(rows) == 30 + 96
+
+
+def test_known_pairs_have_their_share_of_the_loss(build):
+    estimator, data = build("acquisition=targeted", "acquisition.known_share=0.4")
+    data.warm_up()
+    with_design = data.carry_out(data.plan(1, estimator.posterior.eval()), 1)
+    batch, simulated = data.training_data(), len(data.buffer)
+    assert with_design["known"] == len(batch["theta"]) - simulated > 0
+    share = float(batch["weight"][simulated:].sum() / batch["weight"].sum())
+    assert share == pytest.approx(0.4, abs=1e-5)
+    assert float(batch["weight"].mean()) == pytest.approx(1, abs=1e-5)
+    # They are stretches of training drivers, and what a checkpoint keeps is enough to go on.
+    known = batch["states"][simulated:]
+    assert all(bool((data.space.contexts == x).all(dim=2).all(dim=1).any()) for x in known)
+    other = build("acquisition=targeted", "acquisition.known_share=0.4")[1]
+    other.load_state_dict(data.state_dict())
+    for name, value in other.training_data().items():
+        torch.testing.assert_close(value, batch[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("choice", ["robust=real", "acquisition.known_share=0.0"])
+def test_there_are_none_where_no_likelihood_tells_or_none_are_wanted(choice, build):
+    estimator, data = build("acquisition=targeted", choice)
+    data.warm_up()
+    assert data.carry_out(data.plan(1, estimator.posterior.eval()), 1)["known"] == 0
