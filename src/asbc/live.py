@@ -97,7 +97,7 @@ class Live:
             latest `context_steps` samples.
         name: of the driver, which the draws are keyed by.
         seed: of all draws.
-        observation: whether predicted gaps have the recording's own error (`recorded`), or not
+        observation: whether predictions have the recording's own error (`recorded`), or not
             (`exact`).
         surprise: when the driver counts as changed; None: it is never asked.
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from asbc.data.history import LATEST
 from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows
-from asbc.evaluation.observation import EXACT, RecordedGaps, observation_model
+from asbc.evaluation.observation import EXACT, Errors, Recorded, observation_model, recorded
 from asbc.evaluation.predict import Start, window_starts
 from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
 from asbc.simulator.rollout import Behind
@@ -154,8 +154,9 @@ class Forecast:
         """How unusual the driver is among the drives, once it is over."""
         self._drive()
         rollout = self._behind.rollout()
+        if self._errors is not None:
+            rollout = recorded(rollout, self._errors, self._past.dt)
         gap, speed = rollout.gap[:, 1:], rollout.speed[:, 1:]
-        gap = gap if self._errors is None else gap + self._errors
         observed = torch.tensor(self._samples[1:], dtype=torch.float64)[:, :2].T
         return rank_p_value(observed, torch.stack([gap, speed], dim=1))
 
@@ -179,14 +180,14 @@ class Forecast:
         return self._simulator.begin(theta, gap, speed, 1 + self.horizon, rng, prefix)
 
     @cached_property
-    def _errors(self) -> Tensor | None:
-        """What the recording adds to gaps (drives, horizon), if it does."""
+    def _errors(self) -> Errors | None:
+        """What the recording adds to the drives, if it does."""
         if self._observation is None:
             return None
-        (errors,) = self._observation.errors(
+        errors = self._observation.errors(
             self._simulator, self._past, self._window, self.drives, self._seed
         )
-        return errors
+        return Errors(*(of[0] for of in errors))
 
     def _drive(self) -> None:
         """Let the drives catch up with the leader."""
@@ -202,7 +203,7 @@ def as_recording(samples: np.ndarray, dt: float, name: str) -> Pairs:
     return replace(Pairs.from_series(gap, speed, leader, dt, acceleration), pair_id=(name,))
 
 
-def gap_error(observation: str, start: int, context_steps: int) -> RecordedGaps | None:
+def gap_error(observation: str, start: int, context_steps: int) -> Recorded | None:
     """The error of gaps that are predicted from the sample `start` of a recording on."""
     # As much of the past as there is says how large the recording's error is, if there is any.
     known = observation if start > 1 else EXACT

@@ -17,7 +17,7 @@ from asbc.design.history_law import HistoryLaw
 from asbc.errors import InputError
 from asbc.evaluation import window_draws
 from asbc.evaluation.evaluate import evaluate_posterior, protocol_windows
-from asbc.evaluation.observation import RecordedGaps, error_spread
+from asbc.evaluation.observation import Recorded, error_spread
 from asbc.evaluation.protocol import EvaluationSettings, score_windows
 from asbc.evaluation.results import choices
 from asbc.evaluation.window_draws import HistoryDraws, LatestDraws, sample_pairs
@@ -108,7 +108,7 @@ def test_nothing_at_or_after_a_windows_start_is_read(setting, pair, start) -> No
     again = HistoryDraws(draws.posterior, blind, windows, STEPS, theta, 0)
     again._contexts = draws._codes(window)[draws._codes(window) % draws._base > 0]
     assert torch.equal(again.of(window), draws.of(window))
-    model = RecordedGaps(STEPS, "all")
+    model = Recorded(STEPS, "all")
     spread = model.spread(simulator, pairs, window)
     assert bool(torch.isfinite(spread).all())
     assert torch.equal(model.spread(simulator, blind, window), spread)
@@ -147,7 +147,7 @@ def test_each_history_is_encoded_once_whatever_the_chunk(setting) -> None:
     for chunk in (1, 5, 1000):
         posterior, draws, theta = draws_of(setting)
         assert len(draws._contexts) > window_draws.CHUNK
-        observed = RecordedGaps(STEPS, "all")
+        observed = Recorded(STEPS, "all")
         scored = score_windows(simulator, draws, pairs, windows, chunk=chunk, observation=observed)
         tables.append(scored.table)
         assert posterior.seen == len(draws._contexts)
@@ -177,8 +177,8 @@ def test_an_evaluation_reads_short_pairs_and_says_what_it_read(setting) -> None:
         )
         for chosen in (settings, replace(settings, context="latest"))
     )
-    assert choices(found.metrics) == ("all that is known", "recorded gaps")
-    assert choices(latest.metrics) == ("latest 15 s", "recorded gaps")
+    assert choices(found.metrics) == ("all that is known", "as recorded")
+    assert choices(latest.metrics) == ("latest 15 s", "as recorded")
     assert found.metrics["data"]["n_pairs"] == 7
     assert found.windows["start"].equals(latest.windows["start"])
     assert found.metrics["simulated_drivers"]["n_drivers"] == 20

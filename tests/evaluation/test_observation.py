@@ -1,4 +1,4 @@
-"""The error of recorded gaps, against recordings whose error is known."""
+"""The error of recordings, against recordings whose error is known."""
 
 from dataclasses import replace
 
@@ -11,7 +11,14 @@ from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows, evaluation_windows
 from asbc.errors import InputError
 from asbc.evaluation.evaluate import evaluate_draws
-from asbc.evaluation.observation import RecordedGaps, error_spread, kinematics_of
+from asbc.evaluation.observation import (
+    Errors,
+    Recorded,
+    error_spread,
+    kinematics_of,
+    recorded,
+    standing_error,
+)
 from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import EvaluationSettings, score_windows
 from asbc.simulator.kinematics import (
@@ -56,13 +63,13 @@ def test_a_perfect_recording_has_no_error(rule) -> None:
 def test_a_perfect_recording_is_predicted_as_without_the_model(setting) -> None:
     simulator, pairs = setting
     windows = evaluation_windows(pairs, 50, 20, 20, STEPS)
-    assert RecordedGaps(STEPS).spread(simulator, pairs, windows).max() < 1e-4  # float32 gaps
+    assert Recorded(STEPS).spread(simulator, pairs, windows).max() < 1e-4  # float32 gaps
 
 
 def test_independent_errors_are_recovered_at_every_step(setting) -> None:
     simulator, pairs = setting
     windows = evaluation_windows(pairs, 50, 20, 1, STEPS)
-    spread = RecordedGaps(STEPS).spread(simulator, jittered(pairs), windows)
+    spread = Recorded(STEPS).spread(simulator, jittered(pairs), windows)
     assert spread.shape == (40, 50)
     # e_k - e_0 of two independent errors.
     found = spread.square().mean(0).sqrt()
@@ -83,7 +90,7 @@ def test_added_errors_have_the_spread_of_the_recording_and_half_is_common(settin
     recorded = jittered(pairs)
     theta = torch.tensor([[30.0, 2.0, 1.5, 1.2, 1.8, 1e-6]]).expand(40, 4000, -1)
     window = EvaluationWindows(torch.tensor([3]), torch.tensor([STEPS]), 50)
-    model = RecordedGaps(STEPS)
+    model = Recorded(STEPS)
     exact = predict_windows(simulator, theta, recorded, window, 5, 1e-2, 0)
     noisy = predict_windows(simulator, theta, recorded, window, 5, 1e-2, 0, model)
     error = (noisy.gap - exact.gap)[0]
@@ -107,17 +114,17 @@ def test_coverage_of_recorded_gaps_becomes_right(simulators, drivers, pairs_of) 
     pairs, theta = pairs_of(simulator, 120, 200, truth), truth[:, None].expand(-1, 200, -1)
     windows = evaluation_windows(pairs, 50, 50, 20, STEPS)
 
-    def held(data: Pairs, model: RecordedGaps | None) -> float:
+    def held(data: Pairs, model: Recorded | None) -> float:
         table = score_windows(simulator, theta, data, windows, observation=model).table
         return table["coverage95_s"].mean()
 
     exact = held(pairs, None)
     assert exact == pytest.approx(0.95, abs=0.02)
-    assert held(pairs, RecordedGaps(STEPS)) == pytest.approx(exact, abs=2e-3)
+    assert held(pairs, Recorded(STEPS)) == pytest.approx(exact, abs=2e-3)
     recorded = jittered(pairs, 1.0)
     assert held(recorded, None) < 0.85
-    assert 0.94 < held(recorded, RecordedGaps(STEPS)) < 0.98
-    assert 0.94 < held(recorded, RecordedGaps(STEPS, "latest")) < 0.98
+    assert 0.94 < held(recorded, Recorded(STEPS)) < 0.98
+    assert 0.94 < held(recorded, Recorded(STEPS, "latest")) < 0.98
 
 
 def test_the_error_is_that_of_the_windows_own_context(setting) -> None:
@@ -126,11 +133,11 @@ def test_the_error_is_that_of_the_windows_own_context(setting) -> None:
     late = torch.arange(200).repeat(40) >= STEPS
     recorded = replace(pairs, gap=torch.where(late, jittered(pairs).gap, pairs.gap))
     windows = EvaluationWindows(torch.tensor([0]), torch.tensor([149]), 50)
-    assert RecordedGaps(STEPS).spread(simulator, recorded, windows).max() < 1e-4
-    assert RecordedGaps(STEPS, "latest").spread(simulator, recorded, windows).min() > 0.3
+    assert Recorded(STEPS).spread(simulator, recorded, windows).max() < 1e-4
+    assert Recorded(STEPS, "latest").spread(simulator, recorded, windows).min() > 0.3
     # Never a sample at or after the window's start.
     blind = replace(recorded, gap=torch.where(torch.arange(8000) >= 149, 99.0, recorded.gap))
-    model = RecordedGaps(STEPS, "latest")
+    model = Recorded(STEPS, "latest")
     assert torch.equal(
         model.spread(simulator, recorded, windows), model.spread(simulator, blind, windows)
     )
@@ -155,3 +162,43 @@ def test_a_black_box_moves_by_its_speeds_and_unknown_models_are_refused() -> Non
     assert isinstance(kinematics_of(object()), LeaderAccelerationKinematics)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="evaluation.observation=noisy; expected one of exact"):
         EvaluationSettings(observation="noisy")
+
+
+def test_standing_drivers_are_recorded_with_the_error_of_their_speed(setting) -> None:
+    """A tracker that sees 0.02 m/s of jitter at a light: cut at 0, and felt in accelerations."""
+    simulator, _ = setting
+    rng, sd = np.random.default_rng(1), 0.02
+    speed = torch.from_numpy(rng.normal(0, sd, (200, 150))).float().clamp_min(0)
+    zero, gap = torch.zeros(200, 150), torch.full((200, 150), 2.0)
+    pairs = Pairs.from_series(gap, speed, zero, 0.2, speed.diff(dim=1, append=zero[:, :1]) / 0.2)
+    windows = EvaluationWindows(torch.arange(200), torch.full((200,), STEPS), 50)
+    error = standing_error(pairs.contexts(STEPS))
+    np.testing.assert_allclose(error.square().mean().sqrt(), sd, rtol=0.03)
+    still = torch.tensor([[30.0, 2.5, 1.5, 1.2, 1.8, 1e-6]]).expand(200, 400, -1)
+
+    def held(model: Recorded | None) -> pd.Series:
+        table = score_windows(simulator, still, pairs, windows, observation=model).table
+        return table[["coverage95_v", "coverage95_a"]].mean()
+
+    assert (held(None) < 0.7).all()
+    assert held(Recorded(STEPS)).between(0.93, 0.985).all()
+
+
+def test_on_the_road_speeds_stay_and_the_start_is_the_recorded_one(setting) -> None:
+    simulator, pairs = setting
+    theta = torch.tensor([[30.0, 2.0, 1.5, 1.2, 1.8, 0.2]]).expand(40, 5, -1)
+    windows = EvaluationWindows(torch.tensor([3]), torch.tensor([STEPS]), 50)
+    exact = predict_windows(simulator, theta, pairs, windows, 0, 1e-2, 0)
+    errors = Errors(torch.zeros(1, 5, 50), torch.full((1, 5, 51), 0.5))
+    noisy = recorded(exact, errors, 0.2)
+    assert torch.equal(noisy.speed[..., 0], exact.speed[..., 0])
+    torch.testing.assert_close(noisy.speed[..., 1:], exact.speed[..., 1:] + 0.5)
+    torch.testing.assert_close(
+        noisy.approach_rate - exact.approach_rate, noisy.speed - exact.speed
+    )
+    # The recorded acceleration is the change of the recorded speed.
+    change = noisy.speed.diff(dim=-1) / 0.2
+    torch.testing.assert_close(noisy.acceleration[..., :-1], change, rtol=0, atol=1e-3)
+    moving = pairs.contexts(STEPS)
+    moving[..., 1] = moving[..., 1].clamp_min(1.0)
+    assert not bool(standing_error(moving).any())

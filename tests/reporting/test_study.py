@@ -96,7 +96,7 @@ def test_contexts_and_observations_are_rows_of_their_own(save_run, tmp_path) -> 
     assert labels == {
         "first": "ASBC-Gaussian",
         "latest": "ASBC-Gaussian, latest 15 s",
-        "both": "ASBC-Gaussian, latest 15 s, recorded gaps",
+        "both": "ASBC-Gaussian, latest 15 s, as recorded",
         "theta_only": "ASBC-Gaussian, theta_only",
     }
     # They are no further seeds of the method in figures and ablations.

@@ -30,7 +30,7 @@ def predicted_drives(
         theta: (driver, draw, dim).
         pairs: of the drivers.
         seed: of the noise.
-        observation: whether gaps have the recording's own error, see
+        observation: whether drives have the recording's own error, see
             `asbc.evaluation.observation`.
     """
     if not theta.shape[1] or not len(pairs):

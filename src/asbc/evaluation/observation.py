@@ -1,4 +1,4 @@
-"""What is recorded of a gap: the gap itself, or the gap with the recording's own error.
+"""What is recorded of a drive: the drive itself, or the drive with the recording's own error.
 
 A simulated gap changes by the integrated relative speed; a recorded one does not quite. Trackers
 jitter, also where a driver stands, and speeds are smoothed or biased. A prediction of a *recorded*
@@ -6,12 +6,19 @@ gap k steps ahead starts at a recorded gap, so it misses by
 
     d_k = (recorded change of the gap over k steps) - (its change by the recorded speeds),
 
-and the context shows how large that is. `RecordedGaps` adds a normal error with the root mean
+and the context shows how large that is. `Recorded` adds a normal error with the root mean
 square of d_k at step k. Half of its variance is one number for the whole window: if the errors e_t
 of single samples are independent, d_k = e_k - e_0, and the error at the start is in every step.
+
+Where a driver stands, the recorded speed is its error, and recorded accelerations are the changes
+of it. Simulated drivers stand still. Speeds get independent errors of the size that the context's
+standing samples have, cut at 0 as recordings are, and accelerations what follows from them. On the
+road nothing tells an error of the speed from what the driver does; there the residual stands for
+both.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +37,8 @@ EXACT, RECORDED = "exact", "recorded"
 OBSERVATIONS = (EXACT, RECORDED)
 # Share of the error's variance that a window's steps have in common.
 COMMON = 0.5
+# Below this speed (m/s) a driver stands, and what is recorded is the error.
+STANDING = 0.1
 # Samples at least of the newest segment, from which the error is estimated under `all`.
 SHORTEST = 15
 
@@ -42,9 +51,16 @@ def check_observation(name: str, section: str) -> None:
         )
 
 
+class Errors(NamedTuple):
+    """What a recording adds to drives; at their start it has nothing to add."""
+
+    gap: Tensor  # (window, draw, horizon)
+    speed: Tensor  # (window, draw, horizon + 1): the last acceleration ends at a sample beyond
+
+
 @dataclass(frozen=True)
-class RecordedGaps:
-    """The error of recorded gaps, estimated from the context each window is predicted from.
+class Recorded:
+    """The recording's error, estimated from the context each window is predicted from.
 
     Args:
         context_steps: samples of context.
@@ -62,13 +78,13 @@ class RecordedGaps:
         windows: EvaluationWindows,
         seed: int,
     ) -> Rollout:
-        """The rollout (window, draw, horizon + 1) with gaps as they would be recorded.
+        """The rollout (window, draw, horizon + 1) as it would be recorded.
 
-        The gap at the start is the recorded one already and stays. Only the gap has an error;
-        collisions are those of the simulated gap.
+        The state at the start is the recorded one already and stays; collisions are those of the
+        simulated gap.
         """
         draws = rollout.gap.shape[1]
-        return _added(rollout, self.errors(simulator, pairs, windows, draws, seed))
+        return recorded(rollout, self.errors(simulator, pairs, windows, draws, seed), pairs.dt)
 
     def errors(
         self,
@@ -77,11 +93,18 @@ class RecordedGaps:
         windows: EvaluationWindows,
         draws: int,
         seed: int,
-    ) -> Tensor:
-        """The errors of gaps that `observe` adds, (window, draw, horizon)."""
+    ) -> Errors:
+        """The errors that `observe` adds."""
         places = zip(windows.pair.tolist(), windows.start.tolist(), strict=True)
         rng = RowStreams([stream(seed, "observation", pairs.pair_id[p], t) for p, t in places])
-        return gap_errors(self.spread(simulator, pairs, windows), draws, rng, pairs.gap.dtype)
+        known = self._known(pairs, windows)
+        return draw_errors(
+            error_spread(known, kinematics_of(simulator), pairs.dt, windows.horizon),
+            standing_error(known),
+            draws,
+            rng,
+            pairs.gap.dtype,
+        )
 
     def spread(self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows) -> Tensor:
         """Standard deviation of the error 1 .. horizon steps ahead, (window, horizon), float64."""
@@ -99,41 +122,79 @@ class RecordedGaps:
         return single_segments(pairs, windows.pair, start, steps)
 
 
-def with_error(rollout: Rollout, spread: Tensor, rng: np.random.Generator) -> Rollout:
-    """The rollout (window, draw, horizon + 1) with errors of its gaps.
+def draw_errors(
+    spread: Tensor, standing: Tensor, draws: int, rng: np.random.Generator, dtype: torch.dtype
+) -> Errors:
+    """Errors of these standard deviations.
 
     Args:
-        rollout: as simulated.
-        spread: standard deviation of the error by step, (window, horizon).
+        spread: of gaps, by step (window, horizon).
+        standing: of speeds (window,).
+        draws: for each window.
         rng: source of the errors.
+        dtype: of the drives.
     """
-    return _added(rollout, gap_errors(spread, rollout.gap.shape[1], rng, rollout.gap.dtype))
-
-
-def gap_errors(spread: Tensor, draws: int, rng: np.random.Generator, dtype: torch.dtype) -> Tensor:
-    """Errors (window, draw, horizon) of this standard deviation (window, horizon)."""
     count, horizon = spread.shape
     noise = standard_normal(rng, count * draws, 1 + horizon, dtype=dtype)
     noise = noise.view(count, draws, 1 + horizon)
     common, own = noise[..., :1], noise[..., 1:]
-    error = COMMON**0.5 * common + (1 - COMMON) ** 0.5 * own
-    return spread.to(dtype)[:, None] * error
+    gap = COMMON**0.5 * common + (1 - COMMON) ** 0.5 * own
+    speed = standard_normal(rng, count * draws, 1 + horizon, dtype=dtype)
+    return Errors(
+        spread.to(dtype)[:, None] * gap,
+        standing.to(dtype)[:, None, None] * speed.view(count, draws, 1 + horizon),
+    )
 
 
-def _added(rollout: Rollout, errors: Tensor) -> Rollout:
+def recorded(rollout: Rollout, errors: Errors, dt: float) -> Rollout:
+    """The rollout (window, draw, horizon + 1) with errors of gaps, speeds and accelerations."""
     gap = rollout.gap.clone()
-    gap[..., 1:] += errors
-    return rollout._replace(gap=gap)
+    gap[..., 1:] += errors.gap
+    # The sample after the last: the last acceleration leads to it.
+    after = (rollout.speed[..., -1:] + dt * rollout.acceleration[..., -1:]).clamp_min(0)
+    later = torch.cat([rollout.speed[..., 1:], after], dim=-1)
+    error = torch.nn.functional.pad((later + errors.speed).clamp_min(0) - later, (1, 0))
+    return rollout._replace(
+        gap=gap,
+        speed=rollout.speed + error[..., :-1],
+        approach_rate=rollout.approach_rate + error[..., :-1],
+        acceleration=rollout.acceleration + error.diff(dim=-1) / dt,
+    )
 
 
-def observation_model(name: str, context_steps: int, context: str = FIRST) -> RecordedGaps | None:
+def standing_error(states: Tensor | Segments) -> Tensor:
+    """Standard deviation of recorded speeds where drivers stand, (context,), float64; 0: unknown.
+
+    Errors below 0 are recorded as 0, so that half of the variance is missing.
+
+    Args:
+        states: gap, speed and approach rate, (context, steps, 3), or segments.
+
+    Example:
+        >>> still = torch.zeros(1, 6, 3)
+        >>> still[0, :, 1] = torch.tensor([0.0, 0.02, 0.0, 0.02, 3.0, 5.0])
+        >>> standing_error(still).round(decimals=4)
+        tensor([0.0200], dtype=torch.float64)
+    """
+    segments = states if isinstance(states, Segments) else Segments.of(states)
+    rows, lengths = segments.rows()
+    speed = rows[..., 1].double()
+    stands = (speed < STANDING) & (torch.arange(speed.shape[1]) < lengths[:, None])
+    driver = torch.nonzero(segments.present)[:, 0]
+    total = torch.zeros(len(segments), 2, dtype=torch.float64)
+    squares = speed.square().masked_fill(~stands, 0.0).sum(1)
+    total.index_add_(0, driver, torch.stack([squares, stands.sum(1).double()], dim=1))
+    return (2 * total[:, 0] / total[:, 1].clamp(min=1)).sqrt()
+
+
+def observation_model(name: str, context_steps: int, context: str = FIRST) -> Recorded | None:
     """The model called `name`; None for `exact`, which changes nothing.
 
     Example:
         >>> observation_model("recorded", 75)
-        RecordedGaps(context_steps=75, context='first')
+        Recorded(context_steps=75, context='first')
     """
-    return None if name == EXACT else RecordedGaps(context_steps, context)
+    return None if name == EXACT else Recorded(context_steps, context)
 
 
 def error_spread(

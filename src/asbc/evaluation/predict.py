@@ -13,7 +13,7 @@ from torch import Tensor
 from asbc.data.pairs import Pairs
 from asbc.data.windows import EvaluationWindows, gather
 from asbc.errors import InputError
-from asbc.evaluation.observation import RecordedGaps
+from asbc.evaluation.observation import Recorded
 from asbc.evaluation.window_draws import WindowDraws
 from asbc.simulator import Prefix, Rollout, Simulator
 from asbc.utils.checks import require_finite, require_shape
@@ -39,7 +39,7 @@ def predict_windows(
     prefix_steps: int,
     prefix_noise: float,
     seed: int,
-    observation: RecordedGaps | None = None,
+    observation: Recorded | None = None,
 ) -> Rollout:
     """One rollout per window and parameter draw, each series (window, draw, horizon + 1).
 
@@ -52,7 +52,7 @@ def predict_windows(
         prefix_steps: residuals before the start that the residual process is conditioned on.
         prefix_noise: their observation noise relative to sigma^2.
         seed: the noise is a function of it and of each window's pair and start.
-        observation: adds the recording's error to the gaps; None: gaps as simulated.
+        observation: adds the recording's error; None: drives as simulated.
     """
     if isinstance(theta, Predictor):
         rollout = theta.predict(pairs, windows, seed)

@@ -21,7 +21,7 @@ from asbc.errors import InputError
 from asbc.evaluation.driving import driving_measures
 from asbc.evaluation.observation import (
     EXACT,
-    RecordedGaps,
+    Recorded,
     check_observation,
     observation_model,
 )
@@ -57,7 +57,7 @@ class EvaluationSettings:
         context: what an amortized posterior reads: the `first` T_E samples of a pair (the
             paper's), the `latest` T_E before each window's start, or `all` of the driver before
             it (`asbc.data.history`), for models trained with history=segments.
-        observation: `exact` predicts the gap, `recorded` the gap with the recording's own error
+        observation: `exact` predicts the drive, `recorded` it with the recording's own error
             (`asbc.evaluation.observation`).
         bootstrap: resampled sets of pairs behind each interval.
         simulated_drivers: simulated drivers for the checks of the posterior; 0 skips them.
@@ -131,7 +131,7 @@ class EvaluationSettings:
         """All scores of a window."""
         return (*SCORES, *self.extra_scores)
 
-    def observation_model(self, context_steps: int) -> RecordedGaps | None:
+    def observation_model(self, context_steps: int) -> Recorded | None:
         """What is added to predicted gaps, given the length of contexts; None: nothing."""
         return observation_model(self.observation, context_steps, self.context)
 
@@ -172,7 +172,7 @@ def score_windows(
     seed: int = 0,
     chunk: int = 16,
     scores: Sequence[Score] = SCORES,
-    observation: RecordedGaps | None = None,
+    observation: Recorded | None = None,
 ) -> WindowScores:
     """Roll out and score every window; any source of parameter draws will do.
 

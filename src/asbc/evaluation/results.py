@@ -253,7 +253,7 @@ def choices(metrics: Mapping[str, Any]) -> tuple[str, ...]:
     Example:
         >>> settings = {"context": "latest", "observation": "recorded"}
         >>> choices({"settings": settings, "data": {"context_steps": 75, "dt": 0.2}})
-        ('latest 15 s', 'recorded gaps')
+        ('latest 15 s', 'as recorded')
     """
     # Evaluations of earlier versions know neither setting.
     context = metrics["settings"].get("context", FIRST)
@@ -265,7 +265,7 @@ def choices(metrics: Mapping[str, Any]) -> tuple[str, ...]:
         data = metrics["data"]
         told.append(f"{context} {data['context_steps'] * data['dt']:g} s")
     if observation != EXACT:
-        told.append(f"{observation} gaps")
+        told.append(f"as {observation}")
     return tuple(told)
 
 

@@ -14,7 +14,13 @@ from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.data.source import Splits
 from asbc.errors import InputError
-from asbc.evaluation.observation import error_spread, kinematics_of, with_error
+from asbc.evaluation.observation import (
+    draw_errors,
+    error_spread,
+    kinematics_of,
+    recorded,
+    standing_error,
+)
 from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
 from asbc.evaluation.scores import VARIABLES, central_coverage, sorted_by_step
@@ -212,8 +218,8 @@ class Predictive:
     ) -> tuple[Tensor, Tensor]:
         """Mean scores and coverages of gap, speed and acceleration, both (3,).
 
-        Each of the grids counts alike. The noise is the same at every check. Gaps are scored as
-        predicted; whether they are covered is asked of gaps with the recording's own error
+        Each of the grids counts alike. The noise is the same at every check. Drives are scored as
+        predicted; what is covered is asked of drives with the recording's own error
         (`asbc.evaluation.observation`), which no parameter of a driver should have to explain.
         """
         kinematics = kinematics_of(simulator)
@@ -224,9 +230,14 @@ class Predictive:
                 seed = key(VALIDATION_SEED, i)
                 rollout = predict(part, draws or self.validation_draws, seed)
                 scores.append(self.scores(rollout, part))
-                spread = error_spread(part.newest, kinematics, simulator.dt, self.horizon)
-                observed = with_error(rollout, spread, stream(seed, "observation"))
-                held.append(self.held(observed, part))
+                errors = draw_errors(
+                    error_spread(part.newest, kinematics, simulator.dt, self.horizon),
+                    standing_error(part.newest),
+                    rollout.gap.shape[1],
+                    stream(seed, "observation"),
+                    rollout.gap.dtype,
+                )
+                held.append(self.held(recorded(rollout, errors, simulator.dt), part))
             found.append(torch.stack([torch.cat(scores).mean(0), torch.cat(held).mean(0)]))
         score, share = torch.stack(found).mean(0)
         return score, share
