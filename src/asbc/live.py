@@ -28,7 +28,7 @@ from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
 from asbc.posterior.gradual import GradualDraws
 from asbc.simulator import Rollout
-from asbc.surprise import USUAL, Forecast, Surprise, as_recording, gap_error
+from asbc.surprise import USUAL, Forecast, Surprise, as_recording, recording_error
 from asbc.trained_model import Model
 from asbc.utils.random import RowStreams, stream
 
@@ -234,7 +234,7 @@ class Live:
             PREFIX_STEPS,
             PREFIX_NOISE,
             self.seed,
-            gap_error(self.observation, start, self._steps),
+            recording_error(self.observation, start, self._steps),
         )
         return Rollout(*(series[0] for series in rollout))
 

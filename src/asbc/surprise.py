@@ -124,7 +124,9 @@ class Forecast:
         self._simulator = live.model.simulator
         self._past = as_recording(past, live.dt, live.name)
         self._window = EvaluationWindows(torch.tensor([0]), torch.tensor([len(past) - 1]), horizon)
-        self._observation = gap_error(live.observation, len(past) - 1, live.model.context_steps)
+        self._observation = recording_error(
+            live.observation, len(past) - 1, live.model.context_steps
+        )
         # Noise of its own: with the same in every check, the checks would not be independent.
         self._seed = key(live.seed, "check", live.key, made + horizon)
         self._samples = [past[-1].tolist()]  # of the driver, from the moment on
@@ -203,8 +205,8 @@ def as_recording(samples: np.ndarray, dt: float, name: str) -> Pairs:
     return replace(Pairs.from_series(gap, speed, leader, dt, acceleration), pair_id=(name,))
 
 
-def gap_error(observation: str, start: int, context_steps: int) -> Recorded | None:
-    """The error of gaps that are predicted from the sample `start` of a recording on."""
+def recording_error(observation: str, start: int, context_steps: int) -> Recorded | None:
+    """The error of drives that are predicted from the sample `start` of a recording on."""
     # As much of the past as there is says how large the recording's error is, if there is any.
     known = observation if start > 1 else EXACT
     return observation_model(known, min(start, context_steps), LATEST)
