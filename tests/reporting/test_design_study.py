@@ -172,6 +172,21 @@ def test_runs_are_scored_without_an_evaluation_and_only_once(runs, exact, tmp_pa
     assert len(pd.read_csv(tmp_path / "out" / "design.csv")) == 4  # and nothing was forgotten
 
 
+def test_ways_that_end_with_the_same_weights_keep_their_names(runs, exact, tmp_path):
+    """Loops that decline every round end where their common warm-up did."""
+    shutil.copytree(runs / "joint" / "seed0", runs / "prior_only" / "seed0")
+    config = runs / "prior_only" / "seed0" / "config.yaml"
+    config.write_text(config.read_text().replace("name: joint", "name: prior_only"))
+    write(find_trained(str(runs)), tmp_path / "out", 4, tmp_path / "cache")
+    assert len(exact) == 3  # their scores are the same, once
+    table = pd.read_csv(tmp_path / "out" / "design.csv").set_index("run")
+    assert table["way"].to_dict() == {
+        **{"joint/seed0": "joint", "joint/seed1": "joint"},
+        **{"npe/seed0": "npe", "prior_only/seed0": "prior_only"},
+    }
+    assert table.loc["prior_only/seed0", "c2st"] == table.loc["joint/seed0", "c2st"]
+
+
 def test_the_same_run_twice_is_refused(runs, exact, tmp_path):
     shutil.copytree(runs / "joint" / "seed0", runs / "joint" / "copy")
     with pytest.raises(

@@ -117,34 +117,33 @@ def write_design_study(
 def score_runs(
     runs: Sequence[Run], path: Path, drivers: int, exact: Path, engine: Engine | None = None
 ) -> pd.DataFrame:
-    """A row per run, from `path` where the same weights were scored with as many drivers before.
+    """A row per run, its scores from `path` where the same weights have some of as many drivers.
 
     Every new row is written at once: an interrupted report goes on where it was.
     """
     require_extra()
     _require_each_once(runs)
     path.parent.mkdir(parents=True, exist_ok=True)
-    known: Any = pd.read_csv(path).to_dict("records") if path.is_file() else []
-    scored: dict[tuple[str, int], Any] = {(row["weights"], row["drivers"]): row for row in known}
-    keys = [(run.model().fingerprint(), drivers) for run in runs]
-    left = [(key, run) for key, run in zip(keys, runs, strict=True) if key not in scored]
-    for key, run in progress(left, "score", total=len(left)):
-        row = score_run(run, drivers, exact, engine)
-        scored[key] = {"weights": key[0], "drivers": drivers, **row}
-        pd.DataFrame(scored.values()).to_csv(path, index=False)
-    return pd.DataFrame([scored[key] for key in keys])
+    before: Any = pd.read_csv(path).to_dict("records") if path.is_file() else []
+    scored = {(row["weights"], row["drivers"]): row for row in before}
+    table = {(row["weights"], row["drivers"], row["run"]): row for row in before}
+    asked = []
+    for run in progress(runs, "score", total=len(runs)):
+        key = (run.model().fingerprint(), drivers)
+        if key not in scored:
+            scored[key] = score_weights(run, drivers, exact, engine)
+        # Ways that decline every round end with the same weights: a run's row has its own words.
+        row = scored[key] | {"weights": key[0], "drivers": drivers} | spent(run)
+        asked.append((*key, row["run"]))
+        if asked[-1] not in table:
+            table[asked[-1]] = row
+            pd.DataFrame(table.values()).to_csv(path, index=False)
+    return pd.DataFrame([table[one] for one in asked])
 
 
-def score_run(run: Run, drivers: int, exact: Path, engine: Engine | None = None) -> dict[str, Any]:
-    """One row: how the run spent its simulations, how many, and its scores."""
+def spent(run: Run) -> dict[str, Any]:
+    """How a run spent its simulations, how many, and what the loop says of it."""
     rounds: Any = pd.read_csv(run.rounds).set_index("round")
-    reference = exact_of(run, drivers, exact, engine)
-    table = closeness(run.posterior, reference, run.simulator.parameter_names)
-    splits, steps = run.source().splits(), run.config["data"]["context_steps"]
-    target = {
-        split: target_scores(run.posterior, run.simulator, pairs, steps, exact, engine)
-        for split, pairs in {"validation": splits.validation, "test": splits.test}.items()
-    }
     return {
         "run": f"{run.path.parent.name}/{run.path.name}",
         "residual": run.config["residual"]["name"],
@@ -155,6 +154,21 @@ def score_run(run: Run, drivers: int, exact: Path, engine: Engine | None = None)
         "steps": int(rounds["steps"].sum()),
         "warmup_loss": float(rounds["loss"].iloc[0]),
         "loss": float(rounds.loc[run.selected_round, "loss"]),
+    }
+
+
+def score_weights(
+    run: Run, drivers: int, exact: Path, engine: Engine | None = None
+) -> dict[str, Any]:
+    """What follows from a run's weights alone: distances to exact posteriors, and predictions."""
+    reference = exact_of(run, drivers, exact, engine)
+    table = closeness(run.posterior, reference, run.simulator.parameter_names)
+    splits, steps = run.source().splits(), run.config["data"]["context_steps"]
+    target = {
+        split: target_scores(run.posterior, run.simulator, pairs, steps, exact, engine)
+        for split, pairs in {"validation": splits.validation, "test": splits.test}.items()
+    }
+    return {
         "target": target["test"]["target_loss_median"],
         "target_mean": target["test"]["target_loss"],
         "target_validation": target["validation"]["target_loss_median"],
