@@ -55,7 +55,7 @@ NOTES = (
 )
 CAPTION = (
     "Scores against the number of simulations, mean and standard deviation over seeds. "
-    "Dotted: the prior's own."
+    "Dotted, or in numbers where it is far off: the prior's own."
 )
 # The paper's own rows, its full method first.
 PAPER_WAYS = ("joint", "prior_only", "theta_only")

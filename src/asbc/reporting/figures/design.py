@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from asbc.reporting.figures.style import (
     COLOURS,
@@ -38,8 +39,9 @@ def design_figure(summary: pd.DataFrame, floor: pd.DataFrame, titles: Mapping[st
             for ax, name in zip(axes, SHOWN, strict=True):
                 _draw_ways(ax, own, name, ways)
                 if residual in floor.index and name in floor:
-                    ax.axhline(floor.loc[residual, name], color="0.4", linestyle=":", lw=1)
+                    _draw_floor(ax, float(floor.loc[residual, name]))
                 ax.set_xscale("log")
+                _tick_budgets(ax, sorted(own["budget"].unique()))
                 ax.set_xlabel("simulations")
                 ax.set_ylabel(f"{titles[name]} ({residual})")
         handles = {
@@ -67,3 +69,20 @@ def _draw_ways(ax: Axes, summary: pd.DataFrame, name: str, ways: Sequence[str]) 
             capsize=2,
             label=one,
         )
+
+
+def _draw_floor(ax: Axes, value: float) -> None:
+    """What the prior scores: a line, or, where it would flatten all others, a number."""
+    low, high = ax.get_ylim()
+    if value < high + 0.5 * (high - low):
+        ax.axhline(value, color="0.4", linestyle=":", lw=1)
+        return
+    place = {"ha": "right", "va": "top", "transform": ax.transAxes}
+    ax.text(0.98, 0.98, f"prior: {value:.2f}", color="0.4", fontsize="small", **place)
+
+
+def _tick_budgets(ax: Axes, budgets: Sequence[float]) -> None:
+    """Ticks at the budgets, those left out whose labels would touch the one before."""
+    ticks = [b for i, b in enumerate(budgets) if not i or b / budgets[i - 1] >= 2]
+    ax.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
