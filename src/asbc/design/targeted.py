@@ -52,7 +52,7 @@ class TargetedAcquisition(Acquisition):
         members: dropout members whose disagreement is measured.
         surrogate_pairs: kept simulations that the surrogate of the disagreement learns from.
         known_draws: exact posterior draws of each observed trajectory that are training pairs.
-        known_share: of the loss, for these; 0 for simulations alone.
+        known_share: of the loss, for these, if all have reliable draws; 0 for simulations alone.
     """
 
     prior_share: float
@@ -172,14 +172,11 @@ class TargetedAcquisition(Acquisition):
                 diagnostics.update(score_quantiles(score))
                 return Choice(theta[picks], window_id[picks], log_ratio)
 
-        return Plan(
-            take,
-            diagnostics,
-            watch.seconds,
-            proposal,
-            self._known(round, posterior, space, watch),
-            self.known_share,
-        )
+        known = self._known(round, posterior, space, watch)
+        # Where few stretches have reliable draws, few pairs must not weigh as much as many.
+        reliable = len(known or ()) / (len(space.contexts) * self.known_draws)
+        share = self.known_share * reliable
+        return Plan(take, diagnostics, watch.seconds, proposal, known, share)
 
     def _known(
         self, round: int, posterior: Density, space: DesignSpace, watch: Stopwatch

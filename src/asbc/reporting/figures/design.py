@@ -41,7 +41,7 @@ def design_figure(summary: pd.DataFrame, floor: pd.DataFrame, titles: Mapping[st
                 if residual in floor.index and name in floor:
                     _draw_floor(ax, float(floor.loc[residual, name]))
                 ax.set_xscale("log")
-                _tick_budgets(ax, sorted(own["budget"].unique()))
+                _tick_budgets(ax, own["budget"].value_counts().index.tolist())
                 ax.set_xlabel("simulations")
                 ax.set_ylabel(f"{titles[name]} ({residual})")
         handles = {
@@ -77,12 +77,15 @@ def _draw_floor(ax: Axes, value: float) -> None:
     if value < high + 0.5 * (high - low):
         ax.axhline(value, color="0.4", linestyle=":", lw=1)
         return
-    place = {"ha": "right", "va": "top", "transform": ax.transAxes}
-    ax.text(0.98, 0.98, f"prior: {value:.2f}", color="0.4", fontsize="small", **place)
+    text = ax.annotate(f"prior: {value:.2f}", (0.98, 0.98), xycoords="axes fraction")
+    text.set(color="0.4", fontsize="small", ha="right", va="top")
 
 
 def _tick_budgets(ax: Axes, budgets: Sequence[float]) -> None:
-    """Ticks at the budgets, those left out whose labels would touch the one before."""
-    ticks = [b for i, b in enumerate(budgets) if not i or b / budgets[i - 1] >= 2]
+    """Ticks at the budgets, the commonest first; one whose label would touch others has none."""
+    ticks: list[float] = []
+    for budget in budgets:
+        if all(max(budget, tick) >= 2 * min(budget, tick) for tick in ticks):
+            ticks.append(budget)
     ax.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
