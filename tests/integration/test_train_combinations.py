@@ -55,6 +55,7 @@ def test_coordinates_by_trajectory_train_with_joint_acquisition(
 
 
 TARGETED = ("acquisition=targeted", "acquisition.surrogate_pairs=64", "acquisition.subset_size=3")
+TARGETED += ("training.symmetry=auto",)
 
 
 @pytest.mark.parametrize(
