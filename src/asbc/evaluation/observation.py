@@ -97,14 +97,8 @@ class Recorded:
         """The errors that `observe` adds."""
         places = zip(windows.pair.tolist(), windows.start.tolist(), strict=True)
         rng = RowStreams([stream(seed, "observation", pairs.pair_id[p], t) for p, t in places])
-        known = self._known(pairs, windows)
-        return draw_errors(
-            error_spread(known, kinematics_of(simulator), pairs.dt, windows.horizon),
-            standing_error(known),
-            draws,
-            rng,
-            pairs.gap.dtype,
-        )
+        known, dtype = self._known(pairs, windows), pairs.gap.dtype
+        return draw_errors(known, simulator, windows.horizon, draws, rng, dtype)
 
     def spread(self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows) -> Tensor:
         """Standard deviation of the error 1 .. horizon steps ahead, (window, horizon), float64."""
@@ -123,18 +117,25 @@ class Recorded:
 
 
 def draw_errors(
-    spread: Tensor, standing: Tensor, draws: int, rng: np.random.Generator, dtype: torch.dtype
+    states: Tensor | Segments,
+    simulator: Simulator,
+    horizon: int,
+    draws: int,
+    rng: np.random.Generator,
+    dtype: torch.dtype,
 ) -> Errors:
-    """Errors of these standard deviations.
+    """Errors of the size that contexts show.
 
     Args:
-        spread: of gaps, by step (window, horizon).
-        standing: of speeds (window,).
-        draws: for each window.
+        states: gap, speed and approach rate, (context, steps, 3), or segments.
+        simulator: what predicts.
+        horizon: steps ahead.
+        draws: for each context.
         rng: source of the errors.
         dtype: of the drives.
     """
-    count, horizon = spread.shape
+    spread = error_spread(states, kinematics_of(simulator), simulator.dt, horizon)
+    standing, count = standing_error(states), len(spread)
     noise = standard_normal(rng, count * draws, 1 + horizon, dtype=dtype)
     noise = noise.view(count, draws, 1 + horizon)
     common, own = noise[..., :1], noise[..., 1:]

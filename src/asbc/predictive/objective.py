@@ -14,13 +14,7 @@ from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.data.source import Splits
 from asbc.errors import InputError
-from asbc.evaluation.observation import (
-    draw_errors,
-    error_spread,
-    kinematics_of,
-    recorded,
-    standing_error,
-)
+from asbc.evaluation.observation import draw_errors, recorded
 from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
 from asbc.evaluation.scores import VARIABLES, central_coverage, sorted_by_step
@@ -222,7 +216,6 @@ class Predictive:
         predicted; what is covered is asked of drives with the recording's own error
         (`asbc.evaluation.observation`), which no parameter of a driver should have to explain.
         """
-        kinematics = kinematics_of(simulator)
         found = []
         for grid in grids:
             scores, held = [], []
@@ -230,12 +223,9 @@ class Predictive:
                 seed = key(VALIDATION_SEED, i)
                 rollout = predict(part, draws or self.validation_draws, seed)
                 scores.append(self.scores(rollout, part))
+                rng, gap = stream(seed, "observation"), rollout.gap
                 errors = draw_errors(
-                    error_spread(part.newest, kinematics, simulator.dt, self.horizon),
-                    standing_error(part.newest),
-                    rollout.gap.shape[1],
-                    stream(seed, "observation"),
-                    rollout.gap.dtype,
+                    part.newest, simulator, self.horizon, gap.shape[1], rng, gap.dtype
                 )
                 held.append(self.held(recorded(rollout, errors, simulator.dt), part))
             found.append(torch.stack([torch.cat(scores).mean(0), torch.cat(held).mean(0)]))
