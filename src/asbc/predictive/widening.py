@@ -56,7 +56,10 @@ def fit_widening(
 
     # The first factor whose mean coverage reaches the level, or the last; then the nearer of it
     # and the one before.
-    low, high = 0, len(factors) - 1 if COLUMN in posterior.prior.names else 0
+    low, last, high = 0, len(factors) - 1 if COLUMN in posterior.prior.names else 0, 0
+    # Mostly it is one of the first few: they are looked at first, with steps that double.
+    while high < last and float(held(high).mean()) < LEVEL:
+        low, high = high + 1, min(2 * high + 1, last)
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if float(held(middle).mean()) >= LEVEL else (middle + 1, high)
