@@ -264,8 +264,11 @@ class Run:
 
     @property
     def simulator(self) -> Simulator:
-        """The forward model: law, residual process, kinematics and prior."""
-        return self.training.simulator
+        """The forward model that draws of the posterior drive in: law, residuals, kinematics.
+
+        It has learned residuals if the posterior was trained along with some.
+        """
+        return self.posterior.teach(self.training.simulator)
 
     @cached_property
     def _weights(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ MOST_BYTES = 500_000
 LEFT_OUT = ("hydra", "logger", "callbacks", "trainer", "folder", "ckpt_path", "threads", "debug")
 WEIGHTS, NOVELTY = "weights.", "novelty."
 # Of the posterior's buffers, those that training sets; the others follow from the config.
-STATISTICS = ("input_mean", "input_std", "u_mean", "u_std", "widening")
+STATISTICS = ("input_mean", "input_std", "u_mean", "u_std", "widening", "lags")
 
 
 def names() -> tuple[str, ...]:

@@ -179,7 +179,10 @@ class Forecast:
     def _behind(self) -> Behind:
         """The drives, with the residuals to come."""
         theta, gap, speed, rng, prefix = self._start
-        return self._simulator.begin(theta, gap, speed, 1 + self.horizon, rng, prefix)
+        rule = None
+        if self._observation is not None:
+            rule = self._observation.kinematics(self._simulator, self._past, self._window)
+        return self._simulator.begin(theta, gap, speed, 1 + self.horizon, rng, prefix, rule)
 
     @cached_property
     def _errors(self) -> Errors | None:

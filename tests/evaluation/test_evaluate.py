@@ -258,7 +258,7 @@ class Wrapped:
     def __init__(self, simulator, theta) -> None:
         self.simulator, self.theta = simulator, theta
 
-    def predict(self, pairs, windows, seed):
+    def predict(self, pairs, windows, seed, kinematics=None):
         return predict_windows(self.simulator, self.theta, pairs, windows, 5, 1e-2, seed)
 
 

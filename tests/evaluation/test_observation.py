@@ -12,6 +12,7 @@ from asbc.data.windows import EvaluationWindows, evaluation_windows
 from asbc.errors import InputError
 from asbc.evaluation.evaluate import evaluate_draws
 from asbc.evaluation.observation import (
+    STANDING,
     Errors,
     Recorded,
     error_spread,
@@ -19,7 +20,7 @@ from asbc.evaluation.observation import (
     recorded,
     standing_error,
 )
-from asbc.evaluation.predict import predict_windows
+from asbc.evaluation.predict import drive_windows, predict_windows
 from asbc.evaluation.protocol import EvaluationSettings, score_windows
 from asbc.simulator.kinematics import (
     LeaderAccelerationKinematics,
@@ -91,7 +92,11 @@ def test_added_errors_have_the_spread_of_the_recording_and_half_is_common(settin
     theta = torch.tensor([[30.0, 2.0, 1.5, 1.2, 1.8, 1e-6]]).expand(40, 4000, -1)
     window = EvaluationWindows(torch.tensor([3]), torch.tensor([STEPS]), 50)
     model = Recorded(STEPS)
-    exact = predict_windows(simulator, theta, recorded, window, 5, 1e-2, 0)
+    # Of recordings whose gaps jitter, lags of their speeds are seen too, small ones.
+    late = model.kinematics(simulator, recorded, window)
+    assert 0 < float(late.follower_lag.abs()) < 0.3
+    own = theta[window.pair]
+    exact = drive_windows(simulator, own, recorded, window, 5, 1e-2, 0, late)
     noisy = predict_windows(simulator, theta, recorded, window, 5, 1e-2, 0, model)
     error = (noisy.gap - exact.gap)[0]
     assert bool((error[:, 0] == 0).all())  # the start is the recorded gap
@@ -143,7 +148,9 @@ def test_the_error_is_that_of_the_windows_own_context(setting) -> None:
     )
 
 
-def test_the_evaluation_uses_it_and_chunks_change_nothing(setting) -> None:
+def test_the_evaluation_uses_it_and_chunks_change_nothing(setting, monkeypatch) -> None:
+    # Without lags of the speeds drives are the same, and only gaps are recorded otherwise.
+    monkeypatch.setattr("asbc.evaluation.recording_lag.LARGEST", 0.0)
     simulator, pairs = setting
     some = jittered(pairs).select(range(4))
     theta = simulator.prior.sample(4 * 8, np.random.default_rng(0)).view(4, 8, -1)
@@ -192,13 +199,30 @@ def test_on_the_road_speeds_stay_and_the_start_is_the_recorded_one(setting) -> N
     errors = Errors(torch.zeros(1, 5, 50), torch.full((1, 5, 51), 0.5))
     noisy = recorded(exact, errors, 0.2)
     assert torch.equal(noisy.speed[..., 0], exact.speed[..., 0])
-    torch.testing.assert_close(noisy.speed[..., 1:], exact.speed[..., 1:] + 0.5)
-    torch.testing.assert_close(
-        noisy.approach_rate - exact.approach_rate, noisy.speed - exact.speed
-    )
-    # The recorded acceleration is the change of the recorded speed.
-    change = noisy.speed.diff(dim=-1) / 0.2
-    torch.testing.assert_close(noisy.acceleration[..., :-1], change, rtol=0, atol=1e-3)
+    assert exact.speed.min() > STANDING
+    for name in ("speed", "approach_rate", "acceleration"):
+        assert torch.equal(getattr(noisy, name), getattr(exact, name))
     moving = pairs.contexts(STEPS)
     moving[..., 1] = moving[..., 1].clamp_min(1.0)
     assert not bool(standing_error(moving).any())
+
+
+def test_at_standstill_speeds_are_errors_and_accelerations_follow(setting) -> None:
+    simulator, pairs = setting
+    theta = torch.tensor([[30.0, 2.0, 1.5, 1.2, 1.8, 0.2]]).expand(40, 5, -1)
+    windows = EvaluationWindows(torch.tensor([3]), torch.tensor([STEPS]), 50)
+    exact = predict_windows(simulator, theta, pairs, windows, 0, 1e-2, 0)
+    stop = exact.speed.clone()
+    stop[..., 20:30] = 0.0
+    driven = torch.nn.functional.pad(stop.diff(dim=-1) / 0.2, (0, 1))
+    exact = exact._replace(speed=stop, acceleration=driven)
+    noisy = recorded(exact, Errors(torch.zeros(1, 5, 50), torch.full((1, 5, 51), 0.5)), 0.2)
+    change = torch.zeros_like(stop)
+    change[..., 20:30] = 0.5
+    torch.testing.assert_close(noisy.speed - exact.speed, change)
+    torch.testing.assert_close(noisy.approach_rate - exact.approach_rate, change)
+    jump = noisy.acceleration - exact.acceleration
+    np.testing.assert_allclose(jump[..., [19, 29]], [[[2.5, -2.5]] * 5], atol=1e-5)
+    # The recorded acceleration is the change of the recorded speed.
+    change = noisy.speed.diff(dim=-1) / 0.2
+    torch.testing.assert_close(noisy.acceleration[..., :-1], change, rtol=0, atol=1e-3)

@@ -33,9 +33,28 @@ def test_a_run_starts_at_another_and_declines_what_does_not_help(
     if scores.idxmin() == 0:
         for name, value in start.posterior.state_dict().items():
             same = torch.equal(run.posterior.state_dict()[name], value)
-            assert same or name == "widening", name
+            assert same or name in ("widening", "lags"), name
     assert scores[0] == pytest.approx(1.0)
     assert run.novelty_file.is_file()
+
+
+def test_residuals_are_learned_along_with_the_posterior(tiny, train_here, tmp_path) -> None:
+    train_here([*tiny, *STAGE, "objective.learned_residual=5"], tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    if pd.read_csv(run.rounds)["predictive_score"].idxmin() > 0:
+        assert run.posterior.learned.out.weight.abs().max() > 0
+    assert run.simulator.learned is run.posterior.learned
+    assert run.simulator.lags == tuple(run.posterior.lags.tolist()) != (0.0, 0.0)
+    # What simulates drivers for checks is the simulator itself.
+    assert run.training.simulator.learned is None
+    train_here([*tiny, *STAGE, "objective.learned_residual=0"], tmp_path / "own")
+    assert Run.open(tmp_path / "own").simulator.learned is None
+
+
+def test_simulated_drivers_teach_no_residual(tiny, tmp_path) -> None:
+    given = [*tiny, "objective.learned_residual=5", f"folder={tmp_path / 'run'}"]
+    with pytest.raises(InputError, match="use objective=predictive, or 0"):
+        train_run(compose("train", given), given)
 
 
 @pytest.mark.parametrize(

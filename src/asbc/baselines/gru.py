@@ -29,6 +29,7 @@ from asbc.predictive.recorded_fit import RecordedModel, fit_recorded
 from asbc.predictive.recorded_windows import Examples
 from asbc.simulator import Rollout, Simulator
 from asbc.simulator.black_box import require_likelihood
+from asbc.simulator.kinematics import Kinematics, LaggedKinematics
 from asbc.simulator.simulator import SMALLEST_GAP
 from asbc.utils.checks import check_integer, check_number
 from asbc.utils.random import key, standard_normal
@@ -63,10 +64,17 @@ class RecurrentDriver(RecordedModel):
     def predict(self, examples: Examples, draws: int, seed: int) -> Rollout:
         """Rollouts (window, draw, step), with gradients to the weights."""
         states = cast(Tensor, examples.states)  # it is given single contexts only
-        return self.drive(states, examples.pairs, examples.windows, draws, seed)
+        rule = examples.kinematics
+        return self.drive(states, examples.pairs, examples.windows, draws, seed, rule)
 
     def drive(
-        self, states: Tensor, pairs: Pairs, windows: EvaluationWindows, draws: int, seed: int
+        self,
+        states: Tensor,
+        pairs: Pairs,
+        windows: EvaluationWindows,
+        draws: int,
+        seed: int,
+        kinematics: LaggedKinematics | None = None,
     ) -> Rollout:
         """Rollouts of windows, each series (window, draw, horizon + 1).
 
@@ -76,6 +84,7 @@ class RecurrentDriver(RecordedModel):
             windows: which pair and start each window has.
             draws: rollouts of each.
             seed: the noise is a function of it and of each window's pair and start.
+            kinematics: how gaps change in each window; None: as the simulator says.
         """
         pair, start, horizon = windows
         noise = standard_normal(
@@ -93,7 +102,8 @@ class RecurrentDriver(RecordedModel):
         leader = gather(pairs.leader_speed, pairs.offsets, pair, start, horizon + 1)[rows].t()
         gap, speed = (x[pairs.offsets[pair] + start][rows] for x in (pairs.gap, pairs.speed))
         last = [series[rows] for series in _before(pairs, pair, start, 1)]
-        rollout = self._roll(hidden, kind, steps, leader, gap, speed, last)
+        rule = self.simulator.kinematics if kinematics is None else kinematics.of(rows)
+        rollout = self._roll(hidden, kind, steps, leader, gap, speed, last, rule)
         return Rollout(*(series.unflatten(0, (len(pair), draws)) for series in rollout))
 
     def _roll(
@@ -105,9 +115,10 @@ class RecurrentDriver(RecordedModel):
         gap: Tensor,
         speed: Tensor,
         last: list[Tensor],
+        kinematics: Kinematics,
     ) -> Rollout:
         """Drive behind leaders (steps, rows) from a gap and a speed, after the sample `last`."""
-        dt, kinematics = self.simulator.dt, self.simulator.kinematics
+        dt = self.simulator.dt
         distances = kinematics.leader_distance(leader, dt)
         acceleration = last[3]
         residual = acceleration - self.law(last[0], last[1], last[1] - last[2])
@@ -183,11 +194,17 @@ class NetworkDrives:
     draws: int
 
     @torch.no_grad()
-    def predict(self, pairs: Pairs, windows: EvaluationWindows, seed: int) -> Rollout:
+    def predict(
+        self,
+        pairs: Pairs,
+        windows: EvaluationWindows,
+        seed: int,
+        kinematics: LaggedKinematics | None = None,
+    ) -> Rollout:
         """One rollout per window and draw, each series (window, draw, horizon + 1)."""
         begin = context_start(self.context, windows.start, self.context_steps)
         states = context_states(pairs, windows.pair, begin, self.context_steps)
-        return self.model.drive(states, pairs, windows, self.draws, seed)
+        return self.model.drive(states, pairs, windows, self.draws, seed, kinematics)
 
 
 @dataclass(frozen=True)
@@ -226,7 +243,7 @@ class Gru:
         """Train on the training drivers and stop by the validation drivers."""
         require_likelihood(task.simulator, f"baseline={type(self).__name__.lower()}", "gradients")
         recorded, validation = self.objective.examples(
-            *task.train_and_validation(), task.context_steps
+            *task.train_and_validation(), task.context_steps, task.simulator
         )
         torch.manual_seed(key(task.seed, "weights"))
         model = self.network(task.simulator)
@@ -239,4 +256,5 @@ class Gru:
             task.seed,
         )
         drives = NetworkDrives(model.eval(), task.context, task.context_steps, task.samples)
-        return Fitted(task.simulator, drives, task.test, details)
+        simulator = task.simulator.taught(None, recorded.lags)
+        return Fitted(simulator, drives, task.test, details)

@@ -79,7 +79,7 @@ class PooledPredictive:
         """Train on the training drivers, stop by the others, and give everybody the same draws."""
         require_likelihood(task.simulator, "baseline=pooled_predictive", "gradients")
         recorded, validation = self.objective.examples(
-            *task.train_and_validation(), task.context_steps
+            *task.train_and_validation(), task.context_steps, task.simulator
         )
         law = DriverLaw(task.simulator.prior)
         details = fit_recorded(
@@ -95,4 +95,5 @@ class PooledPredictive:
         )
         with torch.no_grad():
             theta = law.sample(noise, noise)[0]
-        return Fitted(task.simulator, for_every_pair(theta, task.test), task.test, details)
+        simulator = task.simulator.taught(None, recorded.lags)
+        return Fitted(simulator, for_every_pair(theta, task.test), task.test, details)

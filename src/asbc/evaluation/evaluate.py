@@ -270,7 +270,10 @@ def evaluate_posterior(
     theta = window_draws(
         *(settings.context, posterior, pairs, windows, context_steps, draws.theta, settings.seed)
     )
-    return evaluate_draws(training.simulator, theta, pairs, context_steps, settings, known)
+    simulator = training.simulator
+    if isinstance(posterior, Posterior):
+        simulator = posterior.teach(simulator)
+    return evaluate_draws(simulator, theta, pairs, context_steps, settings, known)
 
 
 def evaluate_draws(

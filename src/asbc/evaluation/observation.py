@@ -1,20 +1,22 @@
 """What is recorded of a drive: the drive itself, or the drive with the recording's own error.
 
-A simulated gap changes by the integrated relative speed; a recorded one does not quite. Trackers
-jitter, also where a driver stands, and speeds are smoothed or biased. A prediction of a *recorded*
-gap k steps ahead starts at a recorded gap, so it misses by
+A simulated gap changes by the integrated relative speed; a recorded one does not quite. Speeds are
+recorded late (`asbc.evaluation.recording_lag`): how late, the context shows, and drives are
+simulated with gaps that change as the recording's do. Besides, trackers jitter, also where a
+driver stands. A prediction of a *recorded* gap k steps ahead starts at a recorded gap, so it
+misses by
 
     d_k = (recorded change of the gap over k steps) - (its change by the recorded speeds),
 
-and the context shows how large that is. `Recorded` adds a normal error with the root mean
+and the context shows how large that is, too. `Recorded` adds a normal error with the root mean
 square of d_k at step k. Half of its variance is one number for the whole window: if the errors e_t
 of single samples are independent, d_k = e_k - e_0, and the error at the start is in every step.
 
 Where a driver stands, the recorded speed is its error, and recorded accelerations are the changes
-of it. Simulated drivers stand still. Speeds get independent errors of the size that the context's
-standing samples have, cut at 0 as recordings are, and accelerations what follows from them. On the
-road nothing tells an error of the speed from what the driver does; there the residual stands for
-both.
+of it. Simulated drivers stand still. Where they do, speeds get independent errors of the size that
+the context's standing samples have, cut at 0 as recordings are, and accelerations what follows
+from them. On the road nothing tells an error of the speed from what the driver does; there the
+residual stands for both.
 """
 
 from dataclasses import dataclass
@@ -29,8 +31,13 @@ from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.data.windows import EvaluationWindows
 from asbc.errors import InputError
+from asbc.evaluation.recording_lag import lagged, unexplained
 from asbc.simulator import Rollout, Simulator
-from asbc.simulator.kinematics import Kinematics, LeaderAccelerationKinematics
+from asbc.simulator.kinematics import (
+    Kinematics,
+    LaggedKinematics,
+    LeaderAccelerationKinematics,
+)
 from asbc.utils.random import RowStreams, standard_normal, stream
 
 EXACT, RECORDED = "exact", "recorded"
@@ -41,6 +48,7 @@ COMMON = 0.5
 STANDING = 0.1
 # Samples at least of the newest segment, from which the error is estimated under `all`.
 SHORTEST = 15
+LAG_SEGMENTS = 8  # at most, that lags are estimated from
 
 
 def check_observation(name: str, section: str) -> None:
@@ -70,6 +78,17 @@ class Recorded:
     context_steps: int
     context: str = FIRST
 
+    def kinematics(
+        self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows
+    ) -> LaggedKinematics | None:
+        """How each window's recorded gap changes by recorded speeds; None for a black box, which
+        moves its vehicles itself."""
+        rule = getattr(simulator, "kinematics", None)
+        if rule is None:
+            return None
+        known = self._known(pairs, windows, LAG_SEGMENTS)
+        return lagged(known, rule, pairs.dt, simulator.lags, pairs.gap.dtype)
+
     def observe(
         self,
         rollout: Rollout,
@@ -98,27 +117,30 @@ class Recorded:
         places = zip(windows.pair.tolist(), windows.start.tolist(), strict=True)
         rng = RowStreams([stream(seed, "observation", pairs.pair_id[p], t) for p, t in places])
         known, dtype = self._known(pairs, windows), pairs.gap.dtype
-        return draw_errors(known, simulator, windows.horizon, draws, rng, dtype)
+        rule = self.kinematics(simulator, pairs, windows) or kinematics_of(simulator)
+        return draw_errors(known, rule, pairs.dt, windows.horizon, draws, rng, dtype)
 
     def spread(self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows) -> Tensor:
         """Standard deviation of the error 1 .. horizon steps ahead, (window, horizon), float64."""
         known = self._known(pairs, windows)
-        return error_spread(known, kinematics_of(simulator), pairs.dt, windows.horizon)
+        rule = self.kinematics(simulator, pairs, windows) or kinematics_of(simulator)
+        return error_spread(known, rule, pairs.dt, windows.horizon)
 
-    def _known(self, pairs: Pairs, windows: EvaluationWindows) -> Segments:
-        """What the error is estimated from."""
+    def _known(self, pairs: Pairs, windows: EvaluationWindows, segments: int = 1) -> Segments:
+        """What errors are estimated from; under `all` of so many segments at most."""
         steps = self.context_steps
         if self.context == ALL:
-            # The newest alone: how wrong a recording is depends on the traffic of the moment.
+            # The newest alone for errors, which depend on the traffic of the moment; lags do not.
             least = min(SHORTEST, steps)
-            return histories(pairs, windows.pair, windows.start, steps, least, max_segments=1)
+            return histories(pairs, windows.pair, windows.start, steps, least, segments)
         start = context_start(self.context, windows.start, steps)
         return single_segments(pairs, windows.pair, start, steps)
 
 
 def draw_errors(
     states: Tensor | Segments,
-    simulator: Simulator,
+    kinematics: Kinematics,
+    dt: float,
     horizon: int,
     draws: int,
     rng: np.random.Generator,
@@ -128,13 +150,14 @@ def draw_errors(
 
     Args:
         states: gap, speed and approach rate, (context, steps, 3), or segments.
-        simulator: what predicts.
+        kinematics: how speeds change the gap, in each context.
+        dt: time step (s).
         horizon: steps ahead.
         draws: for each context.
         rng: source of the errors.
         dtype: of the drives.
     """
-    spread = error_spread(states, kinematics_of(simulator), simulator.dt, horizon)
+    spread = error_spread(states, kinematics, dt, horizon)
     standing, count = standing_error(states), len(spread)
     noise = standard_normal(rng, count * draws, 1 + horizon, dtype=dtype)
     noise = noise.view(count, draws, 1 + horizon)
@@ -154,7 +177,8 @@ def recorded(rollout: Rollout, errors: Errors, dt: float) -> Rollout:
     # The sample after the last: the last acceleration leads to it.
     after = (rollout.speed[..., -1:] + dt * rollout.acceleration[..., -1:]).clamp_min(0)
     later = torch.cat([rollout.speed[..., 1:], after], dim=-1)
-    error = torch.nn.functional.pad((later + errors.speed).clamp_min(0) - later, (1, 0))
+    error = ((later + errors.speed).clamp_min(0) - later).where(later < STANDING, 0.0)
+    error = torch.nn.functional.pad(error, (1, 0))
     return rollout._replace(
         gap=gap,
         speed=rollout.speed + error[..., :-1],
@@ -221,8 +245,10 @@ def error_spread(
     """
     segments = states if isinstance(states, Segments) else Segments.of(states)
     rows, lengths = segments.rows()
-    error = _unexplained(rows.double(), kinematics, dt)  # (row, steps)
     driver = torch.nonzero(segments.present)[:, 0]
+    if isinstance(kinematics, LaggedKinematics):
+        kinematics = kinematics.of(driver)
+    error = unexplained(rows.double(), kinematics, dt)  # (row, steps)
     longest = (2 * lengths).div(3, rounding_mode="floor").clamp(min=1)
     steps = torch.arange(error.shape[1])
     total = torch.zeros(len(segments), horizon, dtype=torch.float64)
@@ -235,15 +261,6 @@ def error_spread(
     reach = (count > 0).sum(1, keepdim=True).clamp(min=1) - 1
     last = torch.minimum(torch.arange(horizon).expand(len(total), -1), reach)
     return (total / count.clamp(min=1)).gather(1, last).sqrt()
-
-
-def _unexplained(states: Tensor, kinematics: Kinematics, dt: float) -> Tensor:
-    """Changes of the gap since the first sample that speeds do not explain, (row, steps)."""
-    gap, speed, approach = states.unbind(-1)
-    leader = kinematics.leader_distance((speed - approach).T, dt).T  # rules take time first
-    follower = kinematics.follower_distance(speed[:, :-1], speed[:, 1:], dt)
-    change = gap.diff(dim=1) - (leader - follower)
-    return torch.nn.functional.pad(change.cumsum(dim=1), (1, 0))
 
 
 def kinematics_of(simulator: Simulator) -> Kinematics:

@@ -16,6 +16,7 @@ from asbc.errors import InputError
 from asbc.evaluation.observation import Recorded
 from asbc.evaluation.window_draws import WindowDraws
 from asbc.simulator import Prefix, Rollout, Simulator
+from asbc.simulator.kinematics import LaggedKinematics
 from asbc.utils.checks import require_finite, require_shape
 from asbc.utils.random import RowStreams, stream
 
@@ -24,7 +25,13 @@ from asbc.utils.random import RowStreams, stream
 class Predictor(Protocol):
     """A model that drives by itself: no parameters of the simulator, rollouts at once."""
 
-    def predict(self, pairs: Pairs, windows: EvaluationWindows, seed: int) -> Rollout: ...
+    def predict(
+        self,
+        pairs: Pairs,
+        windows: EvaluationWindows,
+        seed: int,
+        kinematics: LaggedKinematics | None = None,
+    ) -> Rollout: ...
 
 
 # What windows are predicted with: a pair's parameters, a window's own, or none.
@@ -52,17 +59,40 @@ def predict_windows(
         prefix_steps: residuals before the start that the residual process is conditioned on.
         prefix_noise: their observation noise relative to sigma^2.
         seed: the noise is a function of it and of each window's pair and start.
-        observation: adds the recording's error; None: drives as simulated.
+        observation: makes drives those of a recording; None: drives as simulated.
     """
+    kinematics = None
+    if observation is not None:
+        kinematics = observation.kinematics(simulator, pairs, windows)
     if isinstance(theta, Predictor):
-        rollout = theta.predict(pairs, windows, seed)
+        rollout = theta.predict(pairs, windows, seed, kinematics)
     else:
         own = theta[windows.pair] if isinstance(theta, Tensor) else theta.of(windows)
-        start = window_starts(simulator, own, pairs, windows, prefix_steps, prefix_noise, seed)
-        rollout = _roll_out(simulator, start, own.shape[1], pairs, windows)
+        rollout = drive_windows(
+            simulator, own, pairs, windows, prefix_steps, prefix_noise, seed, kinematics
+        )
     return (
         observation.observe(rollout, simulator, pairs, windows, seed) if observation else rollout
     )
+
+
+def drive_windows(
+    simulator: Simulator,
+    own: Tensor,
+    pairs: Pairs,
+    windows: EvaluationWindows,
+    prefix_steps: int,
+    prefix_noise: float,
+    seed: int,
+    kinematics: LaggedKinematics | None,
+) -> Rollout:
+    """Drives of windows with parameter draws of their own (window, draw, dim).
+
+    The other arguments are those of `predict_windows`; `kinematics` is each window's, None the
+    simulator's.
+    """
+    start = window_starts(simulator, own, pairs, windows, prefix_steps, prefix_noise, seed)
+    return _roll_out(simulator, start, own.shape[1], pairs, windows, kinematics)
 
 
 class Start(NamedTuple):
@@ -105,14 +135,23 @@ def window_starts(
 
 
 def _roll_out(
-    simulator: Simulator, begin: Start, draws: int, pairs: Pairs, windows: EvaluationWindows
+    simulator: Simulator,
+    begin: Start,
+    draws: int,
+    pairs: Pairs,
+    windows: EvaluationWindows,
+    kinematics: LaggedKinematics | None,
 ) -> Rollout:
     """The simulator's drives (window, draw, step) behind the recorded leaders."""
     pair, start, horizon = windows
     theta, gap, speed, rng, prefix = begin
     leader = gather(pairs.leader_speed, pairs.offsets, pair, start, horizon + 1)
     leader = leader.repeat_interleave(draws, dim=0)
-    rollout = simulator.rollout(theta, leader, gap, speed, rng, prefix, check=False)
+    if kinematics is not None:
+        kinematics = kinematics.of(torch.arange(len(pair)).repeat_interleave(draws))
+    rollout = simulator.rollout(
+        theta, leader, gap, speed, rng, prefix, check=False, kinematics=kinematics
+    )
     return Rollout(*(series.unflatten(0, (len(pair), draws)) for series in rollout))
 
 

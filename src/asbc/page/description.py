@@ -170,6 +170,10 @@ def _refused(what: str, found: object, known: str) -> InputError:
     )
 
 
+# What the page does not read: settings that it has as plain values, and what only drives need.
+UNREAD = ("transform.", "learned.", "lags")
+
+
 def network_tensors(posterior: Posterior) -> dict[str, np.ndarray]:
     """All weights by name, those of the flow by place, with what masks take away at zero."""
     masked = {
@@ -181,7 +185,7 @@ def network_tensors(posterior: Posterior) -> dict[str, np.ndarray]:
     prefix = "flow.flow._transform._transforms."
     tensors = {}
     for name, value in state.items():
-        if name.endswith((".mask", ".degrees", "_permutation")) or name.startswith("transform."):
+        if name.endswith((".mask", ".degrees", "_permutation")) or name.startswith(UNREAD):
             continue
         if name in masked:
             value = value * state[f"{name.removesuffix('.weight')}.mask"]
@@ -215,6 +219,8 @@ def describe_simulator(simulator: Simulator) -> tuple[dict[str, Any] | None, str
     """Law, residual and kinematics; None, and why, where a browser cannot simulate them."""
     law: Any = simulator.law
     residual = simulator.residual
+    if simulator.learned is not None:
+        return None, "Its learned residual is not known in a browser: no predictions."
     if isinstance(law, SumoModel):
         return None, f"{law.name} is simulated by SUMO itself: predictions need SUMO."
     if type(law) in (IDM, SumoIDM):

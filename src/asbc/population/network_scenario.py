@@ -135,6 +135,11 @@ class NetworkScenario:
                 "The same drivers with and without their residual accelerations, which SUMO's own "
                 "IDM does not have: the difference is what driver noise does to this traffic."
             )
+        if world.model.simulator.learned is not None:
+            text.append(
+                "In SUMO's network residual accelerations are those of the residual process: the "
+                "learned residual of this run needs states that SUMO does not give."
+            )
         section = Section(
             title="Traffic",
             text=text,

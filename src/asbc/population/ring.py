@@ -12,6 +12,7 @@ from torch import Tensor
 from asbc.errors import InputError
 from asbc.simulator import Simulator
 from asbc.simulator.laws import CarFollowingLaw
+from asbc.simulator.residual_steps import ResidualSteps
 from asbc.simulator.simulator import SMALLEST_GAP
 from asbc.utils.checks import require_shape
 from asbc.utils.progress import progress
@@ -96,7 +97,8 @@ def simulate_ring(
             f"{ring.length:.0f} m; lower scenario.vehicles"
         )
     dt, steps = simulator.dt, round(ring.duration / simulator.dt) + 1
-    residual = _residuals(simulator, theta, steps, rng)
+    every = theta.flatten(0, 1).float()  # a residual process for each vehicle
+    residuals = ResidualSteps(simulator, every, steps, rng)
     theta = theta.double()  # positions add up over kilometres
     position = (torch.arange(vehicles) * spacing).double().expand(replications, -1)
     speed = torch.full_like(position, ring.initial_speed)
@@ -106,7 +108,10 @@ def simulate_ring(
     for step in progress(range(steps - 1), f"ring of {vehicles}", total=steps - 1):
         approach = speed - speed.roll(-1, dims=1)
         law = simulator.law.acceleration(theta, gap.clamp_min(SMALLEST_GAP), speed, approach)
-        acceleration = (law + residual[step]).clamp(*simulator.acceleration_bounds)
+        state = (gap, speed, speed.roll(-1, dims=1), law)
+        residual = residuals.at(step, *(series.flatten().float() for series in state))
+        acceleration = law + residual.view_as(law).double()
+        acceleration = acceleration.clamp(*simulator.acceleration_bounds)
         next_speed = (speed + acceleration * dt).clamp_min(0)
         travelled = simulator.kinematics.follower_distance(speed, next_speed, dt)
         gap = gap + travelled.roll(-1, dims=1) - travelled
@@ -116,15 +121,6 @@ def simulate_ring(
         speeds.append(speed)
     stacked = [torch.stack(series, dim=1).float() for series in (positions, speeds)]
     return RingTraffic(ring, dt, stacked[0], stacked[1], collided)
-
-
-def _residuals(
-    simulator: Simulator, theta: Tensor, steps: int, rng: np.random.Generator
-) -> Tensor:
-    """(step, replication, vehicle): every vehicle has a residual process of its own."""
-    hyper = theta[..., len(simulator.law.parameters) :].flatten(0, 1).float()
-    drawn = simulator.residual.sample(hyper, steps, simulator.dt, rng)
-    return drawn.t().reshape(steps, *theta.shape[:2]).double()
 
 
 class Cells(NamedTuple):

@@ -20,7 +20,11 @@ from asbc.posterior.posterior import Posterior
 from asbc.posterior.segment_pool import SegmentPool
 from asbc.posterior.transform import Transform
 from asbc.simulator import Prior
+from asbc.simulator.learned_residual import LearnedResidual
 from asbc.utils.checks import check_number
+
+# Learning rate of a learned residual, relative to that of the rest.
+LATE_RATE = 20.0
 
 
 class PosteriorEstimator(pl.LightningModule):
@@ -34,6 +38,8 @@ class PosteriorEstimator(pl.LightningModule):
         learning_rate: Adam's step size.
         pool: Makes what joins a driver's segments, called as `pool(dim=...)`; None: a driver has
             one segment.
+        learned_residual: Hidden units of residuals that are learned along with the posterior
+            (`objective=predictive`); 0: none.
     """
 
     def __init__(
@@ -44,12 +50,14 @@ class PosteriorEstimator(pl.LightningModule):
         prior: Prior,
         learning_rate: float = 1e-3,
         pool: Callable[..., SegmentPool] | None = None,
+        learned_residual: int = 0,
     ) -> None:
         super().__init__()
         check_number("estimator.learning_rate", learning_rate, above=0)
         density = flow(dim=prior.dim, context_dim=encoder.output_dim + transform.size)
         joined = None if pool is None else pool(dim=encoder.output_dim)
-        self.posterior = Posterior(encoder, density, transform, prior, joined)
+        learned = LearnedResidual(learned_residual, prior.names) if learned_residual else None
+        self.posterior = Posterior(encoder, density, transform, prior, joined, learned)
         # What training steps minimise, if it is not the loss on simulated pairs.
         self.objective: Callable[[Posterior, dict[str, Any]], Tensor] | None = None
         # Plain values only: a checkpoint must load with weights_only=True.
@@ -74,8 +82,20 @@ class PosteriorEstimator(pl.LightningModule):
         return self._noted("val/loss", batch, self._loss)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam, in its fused form: several times cheaper a step for a model of this size."""
-        return torch.optim.Adam(self.parameters(), lr=self.hparams["learning_rate"], fused=True)
+        """Adam, in its fused form: several times cheaper a step for a model of this size.
+
+        A learned residual starts from nothing when the rest is nearly ready, so it has a group of
+        its own, for larger steps.
+        """
+        late = [] if self.posterior.learned is None else [*self.posterior.learned.parameters()]
+        apart = {id(weights) for weights in late}
+        groups: list[dict[str, Any]] = [
+            {"params": [weights for weights in self.parameters() if id(weights) not in apart]},
+            {"params": late, "faster": LATE_RATE},
+        ]
+        return torch.optim.Adam(
+            groups if late else groups[:1], lr=self.hparams["learning_rate"], fused=True
+        )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse the weights of another model's parameters."""

@@ -21,7 +21,8 @@ from asbc.posterior.kernels.dropout import fix_masks, require_fixable
 from asbc.posterior.redraw import redraw
 from asbc.posterior.segment_pool import SegmentPool
 from asbc.posterior.transform import Transform, describe_all
-from asbc.simulator import Prior
+from asbc.simulator import Prior, Simulator
+from asbc.simulator.learned_residual import LearnedResidual
 from asbc.simulator.prior import quantile_grid
 from asbc.utils.checks import require_finite, require_shape
 from asbc.utils.random import standard_normal
@@ -72,6 +73,8 @@ class Posterior(nn.Module):
         transform: from u to theta.
         prior: names, scale and support of theta.
         pool: joins the contexts of a driver's segments; None: one segment per driver.
+        learned: residuals that drives with its draws have, learned along with it; None: those of
+            the simulator's process.
     """
 
     input_mean: Tensor
@@ -79,6 +82,7 @@ class Posterior(nn.Module):
     u_mean: Tensor
     u_std: Tensor
     widening: Tensor
+    lags: Tensor
 
     def __init__(
         self,
@@ -87,12 +91,13 @@ class Posterior(nn.Module):
         transform: Transform,
         prior: Prior,
         pool: SegmentPool | None = None,
+        learned: LearnedResidual | None = None,
     ) -> None:
         super().__init__()
         require_fixable("encoder", encoder)
         require_fixable("flow", flow)
         self.encoder, self.flow, self.transform, self.prior = encoder, flow, transform, prior
-        self.pool = pool
+        self.pool, self.learned = pool, learned
         self.features: Features = getattr(encoder, "features", None) or States(encoder.input_dim)
         if self.features.size != encoder.input_dim:
             raise InputError(
@@ -106,6 +111,8 @@ class Posterior(nn.Module):
         self.register_buffer("u_std", u.std(0).float())
         # Factors of theta's columns, after the transform: see `asbc.predictive.widening`.
         self.register_buffer("widening", torch.ones(prior.dim))
+        # How late speeds were recorded that it was trained on (s), of leader and follower.
+        self.register_buffer("lags", torch.zeros(2))
 
     def set_scaling(self, theta: Tensor, states: Tensor | Segments) -> None:
         """Standardise inputs, and coordinates that depend on them, by these pairs."""
@@ -148,6 +155,13 @@ class Posterior(nn.Module):
             w, _ = self.transform.whiten(self.transform.inverse(theta), columns)
             self.u_mean.copy_(w.mean(0))
             self.u_std.copy_(w.std(0))
+
+    def teach(self, simulator: Simulator) -> Simulator:
+        """The simulator that draws drive in, with what was learned along with this posterior."""
+        if self.learned is None and not bool(self.lags.any()):
+            return simulator
+        leader, follower = self.lags.tolist()
+        return simulator.taught(self.learned, (leader, follower))
 
     def forward(self, *_: Tensor) -> Tensor:
         """Not defined: a density with dropout on and one with dropout off are different things."""

@@ -15,8 +15,9 @@ from asbc.data.segments import Segments
 from asbc.data.source import Splits
 from asbc.errors import InputError
 from asbc.evaluation.observation import draw_errors, recorded
-from asbc.evaluation.predict import predict_windows
+from asbc.evaluation.predict import drive_windows
 from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
+from asbc.evaluation.recording_lag import expected_lags
 from asbc.evaluation.scores import VARIABLES, central_coverage, sorted_by_step
 from asbc.posterior.posterior import Posterior
 from asbc.posterior.segment_pool import SegmentPool
@@ -57,6 +58,7 @@ class Predictive:
 
     Args:
         name: of the objective.
+        learned_residual: hidden units of residuals that are learned too; 0: none are.
         score: `energy` (windows as vectors) or `crps` (step by step).
         context: what a window is predicted from in training: `random`, any stretch before it, or
             as in an evaluation, `first`, `latest` or (with history=segments) `all`.
@@ -78,14 +80,15 @@ class Predictive:
     """
 
     name: str = "predictive"
+    learned_residual: int = 0
     score: str = "energy"
     context: str = "random"
-    steps: int = 600
-    check_every: int = 50
-    patience: int = 6
+    steps: int = 800
+    check_every: int = 100
+    patience: int = 4
     windows: int = 24
     draws: int = 16
-    learning_rate: float = 3e-4
+    learning_rate: float = 1.5e-4
     clip: float = 1.0
     simulated_weight: float = 0.01
     average: float = 0.98
@@ -108,7 +111,7 @@ class Predictive:
             value, name = getattr(self, field.name), f"objective.{field.name}"
             if field.name in ("draws", "validation_draws"):
                 check_integer(name, value, minimum=2)
-            elif field.name == "residual_prefix_steps":
+            elif field.name in ("residual_prefix_steps", "learned_residual"):
                 check_integer(name, value, minimum=0)
             elif field.name in ("learning_rate", "clip"):
                 check_number(name, value, above=0)
@@ -139,7 +142,9 @@ class Predictive:
         """The callback that trains for it after the loop."""
         from asbc.predictive.stage import PredictiveStage
 
-        recorded, validation = self.examples(splits.train, splits.validation, context_steps, pool)
+        recorded, validation = self.examples(
+            splits.train, splits.validation, context_steps, simulator, pool
+        )
         return PredictiveStage(self, loop, simulator, recorded, self.grids(validation), seed, run)
 
     @property
@@ -152,13 +157,16 @@ class Predictive:
         train: Pairs,
         validation: Pairs,
         context_steps: int,
+        simulator: Simulator,
         pool: SegmentPool | None = None,
     ) -> tuple[RecordedWindows, RecordedWindows]:
         """Training and validation drivers, for a posterior with this pool."""
         sizes = (context_steps, self.horizon, self.residual_prefix_steps)
+        rule = simulator.kinematics
+        lags = expected_lags(train, rule, context_steps)
         return (
-            RecordedWindows(train, *sizes, "training", pool),
-            RecordedWindows(validation, *sizes, "validation", pool),
+            RecordedWindows(train, *sizes, "training", pool, rule, lags),
+            RecordedWindows(validation, *sizes, "validation", pool, rule, lags),
         )
 
     def grids(self, validation: RecordedWindows) -> list[Examples]:
@@ -224,8 +232,9 @@ class Predictive:
                 rollout = predict(part, draws or self.validation_draws, seed)
                 scores.append(self.scores(rollout, part))
                 rng, gap = stream(seed, "observation"), rollout.gap
+                rule = part.kinematics or simulator.kinematics
                 errors = draw_errors(
-                    part.newest, simulator, self.horizon, gap.shape[1], rng, gap.dtype
+                    part.newest, rule, simulator.dt, self.horizon, gap.shape[1], rng, gap.dtype
                 )
                 held.append(self.held(recorded(rollout, errors, simulator.dt), part))
             found.append(torch.stack([torch.cat(scores).mean(0), torch.cat(held).mean(0)]))
@@ -244,7 +253,7 @@ class Predictive:
         self, simulator: Simulator, theta: Tensor, examples: Examples, seed: int
     ) -> Rollout:
         """Predictions of the windows with draws theta (window, draw, dim)."""
-        return predict_windows(
+        return drive_windows(
             simulator,
             theta,
             examples.pairs,
@@ -252,6 +261,7 @@ class Predictive:
             self.residual_prefix_steps,
             self.residual_prefix_noise,
             key(seed, "rollouts"),
+            examples.kinematics,
         )
 
     def scores(self, rollout: Rollout, examples: Examples) -> Tensor:

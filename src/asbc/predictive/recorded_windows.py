@@ -19,7 +19,9 @@ from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.data.windows import EvaluationWindows, evaluation_windows, gather
 from asbc.errors import InputError
+from asbc.evaluation.recording_lag import lagged
 from asbc.posterior.segment_pool import SegmentPool
+from asbc.simulator.kinematics import NO_LAG, Kinematics, LaggedKinematics, Lags
 
 RANDOM = "random"
 # What a window is predicted from in training: any stretch before it, or as an evaluation does it.
@@ -37,11 +39,13 @@ class Examples:
         pairs: each window as a pair of its own, with the samples before it that a residual
             process continues from.
         windows: where in these pairs the windows start.
+        kinematics: how recorded gaps change in each; None: as the simulator says.
     """
 
     states: Tensor | Segments
     pairs: Pairs
     windows: EvaluationWindows
+    kinematics: LaggedKinematics | None = None
 
     def __len__(self) -> int:
         return len(self.states)
@@ -64,7 +68,8 @@ class Examples:
         windows = EvaluationWindows(
             torch.arange(len(place)), self.windows.start[place], self.windows.horizon
         )
-        return Examples(self.states[place], self.pairs.select(place), windows)
+        rule = None if self.kinematics is None else self.kinematics.of(place)
+        return Examples(self.states[place], self.pairs.select(place), windows, rule)
 
     def scaled(self, factor: Tensor) -> "Examples":
         """All lengths times `factor` (window,): what drivers on a road of another scale would do.
@@ -79,7 +84,7 @@ class Examples:
         else:
             longer = self.states.states * factor[:, None, None, None]
             states = replace(self.states, states=longer)
-        return Examples(states, replace(self.pairs, **columns), self.windows)
+        return Examples(states, replace(self.pairs, **columns), self.windows, self.kinematics)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,9 @@ class RecordedWindows:
         prefix_steps: samples before a window that a residual process continues from.
         split: which pairs these are, for messages.
         pool: of a posterior that reads several segments; None: it reads one.
+        rule: how speeds move the gap, but for their lags (`asbc.evaluation.recording_lag`); None:
+            as the simulator says, and lags are not looked for.
+        lags: of contexts that do not show them (s).
     """
 
     recorded: Pairs
@@ -101,6 +109,8 @@ class RecordedWindows:
     prefix_steps: int
     split: str
     pool: SegmentPool | None = None
+    rule: Kinematics | None = None
+    lags: Lags = NO_LAG
 
     def __post_init__(self) -> None:
         if not len(self._room):
@@ -141,7 +151,7 @@ class RecordedWindows:
             states = self._random(pair, after, rng)
         else:
             states = self._states(context, pair, start)
-        examples = Examples(states, *self._cut(pair, start))
+        examples = self._examples(states, pair, start)
         if largest_scale == 1:
             return examples
         factor = ((2 * share[2] - 1) * math.log(largest_scale)).exp().float()
@@ -154,7 +164,14 @@ class RecordedWindows:
         )
         usable = start >= self.prefix_steps
         pair, start = pair[usable], start[usable]
-        return Examples(self._states(context, pair, start), *self._cut(pair, start))
+        return self._examples(self._states(context, pair, start), pair, start)
+
+    def _examples(self, states: Tensor | Segments, pair: Tensor, start: Tensor) -> Examples:
+        pairs, windows = self._cut(pair, start)
+        if self.rule is None:
+            return Examples(states, pairs, windows)
+        late = lagged(states, self.rule, pairs.dt, self.lags, pairs.gap.dtype)
+        return Examples(states, pairs, windows, late)
 
     def _states(self, context: str, pair: Tensor, start: Tensor) -> Tensor | Segments:
         """What a window at each start is predicted from."""

@@ -173,7 +173,7 @@ class PredictiveStage(pl.Callback):
         if self.active:
             rate = self.objective.learning_rate * one_cycle(self.step / self.objective.steps)
             for group in trainer.optimizers[0].param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group.get("faster", 1.0)
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any
@@ -222,11 +222,14 @@ class PredictiveStage(pl.Callback):
         if self.objective.simulated_weight:
             data.order_key = key(self.seed, "predict", "symmetry")
             self._simulated = data.training_data()
+        # Simulated drivers keep the residual process; what drives here is trained as well.
+        self.simulator = estimator.posterior.teach(self.simulator)
         data.replacement, estimator.objective = Steps(self), self.loss
         if self.started:
             return
         estimator.load_state_dict(self.loop.best_weights)
         widen(estimator.posterior, 1.0)  # a run it starts from may have been widened
+        estimator.posterior.lags.copy_(torch.tensor(self.recorded.lags))
         for optimizer in trainer.optimizers:
             optimizer.state.clear()
         self.average = copy_weights(estimator)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from asbc.errors import InputError
+from asbc.simulator.kinematics import NO_LAG, LaggedKinematics
 from asbc.simulator.prior import Prior
 from asbc.simulator.residuals import NoResidual, Prefix
 from asbc.simulator.rollout import Behind, Rollout
@@ -93,7 +94,7 @@ class BlackBoxSimulator(Simulator):
         law: Any,
         prior: Prior,
         residual: Any = None,
-        kinematics: None = None,
+        kinematics: LaggedKinematics | None = None,
         dt: float = 0.2,
         acceleration_bounds: Sequence[float] = (-9.0, 5.0),
     ) -> None:
@@ -113,6 +114,7 @@ class BlackBoxSimulator(Simulator):
         self.prior = prior
         self.parameter_names = prior.names
         self.dt = dt
+        self.learned, self.lags = None, NO_LAG  # it moves its vehicles itself
         self.acceleration_bounds = tuple(acceleration_bounds)
 
     def rollout(
@@ -124,6 +126,7 @@ class BlackBoxSimulator(Simulator):
         rng: np.random.Generator,
         prefix: Prefix | None = None,
         check: bool = True,
+        kinematics: LaggedKinematics | None = None,
     ) -> Rollout:
         """See `Simulator.rollout`; failed simulations are flagged as collided."""
         if check:
@@ -154,6 +157,7 @@ class BlackBoxSimulator(Simulator):
         steps: int,
         rng: np.random.Generator,
         prefix: Prefix | None = None,
+        kinematics: LaggedKinematics | None = None,
     ) -> Behind:
         """See `Simulator.begin`; a black box drives when all of the leader is there."""
         return AtOnce(self, theta, gap, speed, rng)

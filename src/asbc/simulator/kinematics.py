@@ -8,6 +8,10 @@ from typing import Protocol
 
 from torch import Tensor
 
+# How late recorded speeds of leader and follower are (s).
+Lags = tuple[float, float]
+NO_LAG: Lags = (0.0, 0.0)
+
 
 class Kinematics(Protocol):
     """Distances travelled in one time step."""
@@ -55,3 +59,34 @@ class SumoKinematics:
     def follower_distance(self, speed: Tensor, next_speed: Tensor, dt: float) -> Tensor:
         """v' dt."""
         return next_speed * dt
+
+
+class LaggedKinematics:
+    """Gaps as they are recorded beside speeds that are recorded late.
+
+    A speed that a tracker reports `lag` seconds late was v(t) + lag a(t) in truth, to first order:
+    over a step its vehicle comes lag times the change of the recorded speed farther than the
+    recorded speeds say.
+
+    Args:
+        rule: how gaps change without lags.
+        leader_lag: s, one for each of the rows that are driven, or one for all, (rows,) or (1,).
+        follower_lag: likewise.
+    """
+
+    def __init__(self, rule: Kinematics, leader_lag: Tensor, follower_lag: Tensor) -> None:
+        self.rule, self.leader_lag, self.follower_lag = rule, leader_lag, follower_lag
+
+    def leader_distance(self, leader_speed: Tensor, dt: float) -> Tensor:
+        """That of the recorded speeds, and what the lag hides of it."""
+        hidden = self.leader_lag * leader_speed.diff(dim=0)
+        return self.rule.leader_distance(leader_speed, dt) + hidden
+
+    def follower_distance(self, speed: Tensor, next_speed: Tensor, dt: float) -> Tensor:
+        """As for the leader."""
+        hidden = self.follower_lag * (next_speed - speed)
+        return self.rule.follower_distance(speed, next_speed, dt) + hidden
+
+    def of(self, rows: slice | Tensor) -> "LaggedKinematics":
+        """Those of some of the rows, or of rows several times."""
+        return LaggedKinematics(self.rule, self.leader_lag[rows], self.follower_lag[rows])

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from asbc.simulator.kinematics import Kinematics
+from asbc.simulator.residual_steps import ResidualSteps
 from asbc.simulator.residuals import Prefix
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Underway:
         steps: samples of a drive, the first included.
         rng: source of the residuals.
         prefix: residuals observed just before the start.
+        kinematics: how speeds move the gap; None: as the simulator says.
     """
 
     def __init__(
@@ -58,12 +61,12 @@ class Underway:
         steps: int,
         rng: np.random.Generator,
         prefix: Prefix | None,
+        kinematics: Kinematics | None = None,
     ) -> None:
         self.simulator, self.dtype = simulator, gap.dtype
-        hyper = theta[:, len(simulator.law.parameters) :]
-        residual = simulator.residual.sample(hyper, steps, simulator.dt, rng, prefix)
-        # Time first and parameters by column: every operation runs on contiguous memory.
-        self._residuals = residual.t().contiguous().unbind(0)
+        self.kinematics = kinematics or simulator.kinematics
+        self._residuals = ResidualSteps(simulator, theta, steps, rng, prefix)
+        # Parameters by column: every operation runs on contiguous memory.
         self._theta = theta.t().contiguous().t()
         # Lists and no buffers: gradients flow to theta.
         self._gaps, self._speeds = [gap], [speed]
@@ -79,7 +82,7 @@ class Underway:
         simulator, gap, speed = self.simulator, self._gaps[-1], self._speeds[-1]
         acceleration = self._accelerate(leader_speed)
         next_speed = speed.add(acceleration, alpha=simulator.dt).clamp_min(0)
-        distance = simulator.kinematics.follower_distance(speed, next_speed, simulator.dt)
+        distance = self.kinematics.follower_distance(speed, next_speed, simulator.dt)
         self._gaps.append(gap + leader_distance - distance)
         self._speeds.append(next_speed)
         self._accelerations.append(acceleration)
@@ -100,7 +103,8 @@ class Underway:
     def _accelerate(self, leader_speed: Tensor) -> Tensor:
         simulator, gap, speed = self.simulator, self._gaps[-1], self._speeds[-1]
         law = simulator.law_acceleration(self._theta, gap, speed, speed - leader_speed)
-        residual = self._residuals[len(self._accelerations)]
+        step = len(self._accelerations)
+        residual = self._residuals.at(step, gap, speed, leader_speed, law)
         return (law + residual).clamp(*simulator.acceleration_bounds)
 
 
@@ -132,7 +136,7 @@ class StepByStep:
         self._leader.append(leader_speed)
         if len(self._leader) > 1:
             simulator, step = self._drives.simulator, self._speeds(self._leader[-2:])
-            (distance,) = simulator.kinematics.leader_distance(step, simulator.dt)
+            (distance,) = self._drives.kinematics.leader_distance(step, simulator.dt)
             self._drives.advance(step[0], distance)
 
     def rollout(self) -> Rollout:

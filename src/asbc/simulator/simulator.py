@@ -3,6 +3,7 @@
 What comes from outside is checked before a rollout; messages name the argument and the index.
 """
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor
 
 from asbc.errors import InputError
-from asbc.simulator.kinematics import Kinematics
+from asbc.simulator.kinematics import NO_LAG, Kinematics, LaggedKinematics, Lags
 from asbc.simulator.laws import CarFollowingLaw
+from asbc.simulator.learned_residual import LearnedResidual
 from asbc.simulator.prior import Prior
 from asbc.simulator.residuals import Prefix, ResidualProcess
 from asbc.simulator.rollout import Behind, Rollout, StepByStep, Underway
@@ -77,6 +79,21 @@ class Simulator:
         self.kinematics = kinematics
         self.dt = dt
         self.acceleration_bounds = tuple(acceleration_bounds)
+        # What recorded drivers have taught it: what drives in place of the residual process, and
+        # how late speeds were recorded.
+        self.learned: LearnedResidual | None = None
+        self.lags = NO_LAG
+
+    def taught(self, learned: LearnedResidual | None, lags: Lags) -> "Simulator":
+        """This simulator with what a training on recorded drivers has found.
+
+        Args:
+            learned: residuals of its drives; None: those of its own process.
+            lags: of recorded speeds (s), where a context does not show them.
+        """
+        other = copy.copy(self)
+        other.learned, other.lags = learned, lags
+        return other
 
     @property
     def dim(self) -> int:
@@ -92,6 +109,7 @@ class Simulator:
         rng: np.random.Generator,
         prefix: Prefix | None = None,
         check: bool = True,
+        kinematics: LaggedKinematics | None = None,
     ) -> Rollout:
         """Simulate followers behind given leaders.
 
@@ -103,12 +121,16 @@ class Simulator:
             rng: source of the residuals; row i does not depend on the batch size.
             prefix: residuals observed just before the start, for the process to continue.
             check: whether to look for bad input first.
+            kinematics: of each row, in place of the simulator's.
         """
         if check:
             check_rollout(self.prior, theta, leader_speed, gap, speed, prefix)
         # The residuals of consecutive calls are those of one call, so chunks change nothing.
         parts = [
-            self._rollout(theta[i], leader_speed[i], gap[i], speed[i], rng, _rows(prefix, i))
+            self._rollout(
+                *(theta[i], leader_speed[i], gap[i], speed[i], rng, _rows(prefix, i)),
+                None if kinematics is None else kinematics.of(i),
+            )
             for i in _chunks(theta.shape[0])
         ]
         return parts[0] if len(parts) == 1 else Rollout(*map(_join, zip(*parts, strict=True)))
@@ -121,14 +143,15 @@ class Simulator:
         steps: int,
         rng: np.random.Generator,
         prefix: Prefix | None = None,
+        kinematics: LaggedKinematics | None = None,
     ) -> Behind:
         """The drives of `rollout` behind one leader, whose speeds will come one by one.
 
         Args:
-            theta, gap, speed, rng, prefix: as for `rollout`.
+            theta, gap, speed, rng, prefix, kinematics: as for `rollout`.
             steps: samples that there will be of the leader, the first included.
         """
-        return StepByStep(Underway(self, theta, gap, speed, steps, rng, prefix))
+        return StepByStep(Underway(self, theta, gap, speed, steps, rng, prefix, kinematics))
 
     def _rollout(
         self,
@@ -138,11 +161,12 @@ class Simulator:
         speed: Tensor,
         rng: np.random.Generator,
         prefix: Prefix | None,
+        kinematics: LaggedKinematics | None,
     ) -> Rollout:
         # Time first: every operation of a drive runs on contiguous memory.
         leader = leader_speed.t().contiguous()
-        drives = Underway(self, theta, gap, speed, len(leader), rng, prefix)
-        distances = self.kinematics.leader_distance(leader, self.dt).unbind(0)
+        drives = Underway(self, theta, gap, speed, len(leader), rng, prefix, kinematics)
+        distances = drives.kinematics.leader_distance(leader, self.dt).unbind(0)
         for now, distance in zip(leader.unbind(0), distances, strict=False):
             drives.advance(now, distance)
         return drives.rollout(leader)

@@ -110,6 +110,14 @@ class Simulated:
     """The paper's: the exact posterior of simulated drivers. Nothing follows the loop."""
 
     name: str = "simulated"
+    learned_residual: int = 0
+
+    def __post_init__(self) -> None:
+        if self.learned_residual:
+            raise InputError(
+                f"objective.learned_residual={self.learned_residual}: there are no recorded "
+                "drivers to learn it from; use objective=predictive, or 0"
+            )
 
     def stage(self, *_: Any) -> None:
         """None."""

@@ -170,7 +170,10 @@ def start_at(
             f"init={other.shown}: differs from this run in {', '.join(differing)}; give the "
             "settings that it was trained with"
         )
-    estimator.posterior.load_state_dict(other.posterior.state_dict())
+    # What only this run has, a learned residual, keeps its first weights.
+    first = estimator.posterior.state_dict()
+    found = other.posterior.state_dict()
+    estimator.posterior.load_state_dict(first | {k: v for k, v in found.items() if k in first})
     loop.adopt(estimator, other.holdout_loss)
 
 

@@ -1,0 +1,151 @@
+"""A residual that is learned from recorded drivers: what the law leaves, and how it goes on.
+
+A stationary process knows nothing of the state: its noise is as large at standstill as at speed,
+and goes back to zero where a law is wrong in the same way every time. Here
+
+    r_t = k r_(t-1) + (1 - k) m + d e_t,    e_t ~ N(0, 1),
+
+where a small recurrent network, the same for everybody, says by how much k and d differ from those
+of the Ornstein-Uhlenbeck process with the driver's own sigma and ell, k = exp(-dt / ell) and
+d = sigma sqrt(1 - k^2), and what m is. Untrained it is that process. `asbc.predictive` trains it
+along with a posterior; it has no part in the simulations that a posterior learns from, or in a
+likelihood.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from asbc.errors import InputError
+from asbc.simulator.residuals import Prefix
+from asbc.utils.checks import check_integer
+
+INPUTS = 12
+NEAREST_GAP = 0.3  # m; closer ones look alike to the network
+LARGEST = 4.0  # m/s^2, of what it sees of accelerations
+STANDING = 0.2  # m/s
+# Of a process without a correlation length: its residuals hardly depend on the last one.
+INDEPENDENT = 0.02
+# Factors of sigma that the network may choose, in logarithms.
+SMALLEST, GREATEST = -4.0, 2.0
+LARGEST_START = 3.0  # m/s^2, of a residual that drives go on from
+# A metre behind the leader a law is too stiff for the time step, and derivatives of a drive grow
+# without bound. What comes back to a step's outputs is at most this many times a row's share.
+GRADIENT_LIMIT = 10.0
+
+
+class Situation(NamedTuple):
+    """What the network sees of a time step, each (rows,)."""
+
+    gap: Tensor
+    speed: Tensor
+    approach_rate: Tensor
+    leader_acceleration: Tensor
+    law: Tensor  # the law's acceleration
+
+
+class State(NamedTuple):
+    """What goes on from step to step."""
+
+    residual: Tensor  # (rows,)
+    memory: Tensor  # (rows, hidden)
+
+
+class LearnedResidual(nn.Module):
+    """Moves residuals by a recurrent network.
+
+    Args:
+        hidden: units of its memory, which is empty at the start of a drive.
+        names: of theta's columns; one is sigma, and another may be ell, the correlation length.
+
+    Example:
+        >>> residual = LearnedResidual(8, ("v0", "s0", "T", "a_max", "b", "sigma", "ell"))
+        >>> sum(weights.numel() for weights in residual.parameters())
+        555
+    """
+
+    def __init__(self, hidden: int, names: Sequence[str]) -> None:
+        super().__init__()
+        check_integer("objective.learned_residual", hidden, minimum=1)
+        if "sigma" not in names:
+            raise InputError(
+                f"objective.learned_residual={hidden}: there is no sigma among the parameters "
+                f"{', '.join(names)}; use residual=matern or gaussian, or 0"
+            )
+        self.sigma = list(names).index("sigma")
+        self.ell = list(names).index("ell") if "ell" in names else None
+        self.cell = nn.GRUCell(INPUTS, hidden)
+        self.out = nn.Linear(hidden, 3)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def first(self, prefix: Prefix | None, like: Tensor) -> State:
+        """What a drive begins with: the residual right before it, 0 where it was not observed.
+
+        Args:
+            prefix: residuals observed just before the start.
+            like: of the rows' number, device and precision.
+        """
+        memory = like.new_zeros(len(like), self.cell.hidden_size)
+        if prefix is None:
+            return State(torch.zeros_like(like), memory)
+        last = torch.where(prefix.observed[:, -1], prefix.residuals[:, -1], 0.0)
+        return State(last.clamp(-LARGEST_START, LARGEST_START).to(like), memory)
+
+    def forward(
+        self, theta: Tensor, now: Situation, last: State, noise: Tensor, dt: float
+    ) -> State:
+        """The residuals of this step, and what is remembered.
+
+        Args:
+            theta: (rows, dim).
+            now: the state, and what the law makes of it.
+            last: of the step before.
+            noise: standard normal.
+            dt: time step (s).
+        """
+        sigma = theta[:, self.sigma]
+        ell = torch.ones_like(sigma) if self.ell is None else theta[:, self.ell]
+        memory = self.cell(self._inputs(now, last.residual, sigma, ell), last.memory)
+        outputs = self.out(memory)
+        if outputs.requires_grad:
+            outputs.register_hook(_limited)
+        more, level, size = outputs.unbind(-1)
+        # The logit of exp(-dt / ell).
+        base = _logit(INDEPENDENT) if self.ell is None else -torch.expm1(dt / ell).log()
+        kept = torch.sigmoid(base + more)
+        spread = sigma * (1 - kept.square()).sqrt() * size.clamp(SMALLEST, GREATEST).exp()
+        return State(kept * last.residual + (1 - kept) * level + spread * noise, memory)
+
+    def _inputs(self, now: Situation, residual: Tensor, sigma: Tensor, ell: Tensor) -> Tensor:
+        gap = now.gap.clamp_min(NEAREST_GAP)
+        return torch.stack(
+            [
+                gap / 20,
+                gap.log() - 2,
+                now.speed / 10,
+                now.speed.log1p(),
+                (now.speed < STANDING).to(gap),
+                gap / (now.speed + 1) / 3 - 1,
+                now.approach_rate / 2,
+                now.leader_acceleration.clamp(-LARGEST, LARGEST),
+                now.law.clamp(-LARGEST, LARGEST),
+                residual.clamp(-LARGEST, LARGEST),
+                sigma.log() + 1,
+                ell.log(),
+            ],
+            dim=-1,
+        )
+
+
+def _limited(gradient: Tensor) -> Tensor:
+    """The gradient (rows, 3), row by row no longer than its limit; 0 where it is not finite."""
+    limit, size = GRADIENT_LIMIT / len(gradient), gradient.norm(dim=-1, keepdim=True)
+    return torch.where(size.isfinite(), gradient * (limit / size.clamp_min(limit)), 0.0)
+
+
+def _logit(share: float) -> float:
+    return math.log(share / (1 - share))
