@@ -195,6 +195,16 @@ def test_weights_that_do_not_fit_are_refused(trained, tmp_path):
         _ = Run.open(folder).posterior
 
 
+def test_a_run_from_before_lags_were_known_has_none(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained(), folder)
+    run = Run.open(folder)
+    content = load_tensors(run.best)
+    del content["state_dict"]["posterior.lags"]
+    torch.save(content, run.best)
+    assert Run.open(folder).simulator.lags == (0.0, 0.0)
+
+
 def test_a_file_that_holds_no_weights_is_refused(tmp_path):
     path: Path = tmp_path / "best.ckpt"
     with pytest.raises(InputError, match="no such file"):

@@ -300,7 +300,9 @@ class Run:
         estimator = build(self.config["estimator"])
         try:
             estimator.on_load_checkpoint(self._weights)
-            estimator.load_state_dict(self._weights["state_dict"])
+            # Runs from before know of no lags.
+            known = {"posterior.lags": estimator.posterior.lags} | self._weights["state_dict"]
+            estimator.load_state_dict(known)
         except (RuntimeError, KeyError) as error:
             raise InputError(
                 f"{self.best}: its weights do not fit the model that this version builds from "

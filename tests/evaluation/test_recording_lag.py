@@ -103,7 +103,7 @@ def test_where_nobody_changes_speed_lags_are_those_expected() -> None:
 
 def test_what_pads_a_segment_does_not_matter() -> None:
     states = torch.randn(2, STEPS, 3, generator=torch.Generator().manual_seed(1)).cumsum(1)
-    padded = torch.cat([states, torch.full((2, 25, 3), 1e3)], dim=1)[:, None]
+    padded = torch.cat([states, torch.full((2, 25, 3), torch.nan)], dim=1)[:, None]
     segments = Segments(padded, torch.full((2, 1), STEPS), torch.zeros(2, 1))
     torch.testing.assert_close(
         recording_lags(segments, RULE, DT), recording_lags(states, RULE, DT)

@@ -57,9 +57,9 @@ def recording_lags(
     error = unexplained(rows, rule, dt)
     speed = rows[..., 1]
     columns = torch.stack([speed - rows[..., 2], -speed, error], dim=-1)
-    known = (torch.arange(rows.shape[1]) < lengths[:, None]).double()[..., None]
-    centre = (columns * known).sum(1, keepdim=True) / known.sum(1, keepdim=True)
-    columns = (columns - centre) * known
+    known = (torch.arange(rows.shape[1]) < lengths[:, None])[..., None]
+    centre = columns.where(known, 0.0).sum(1, keepdim=True) / lengths[:, None, None]
+    columns = (columns - centre).where(known, 0.0)
     driver = torch.nonzero(segments.present)[:, 0]
     products = torch.zeros(len(segments), 3, 3, dtype=torch.float64)
     products.index_add_(0, driver, columns.transpose(1, 2) @ columns)
