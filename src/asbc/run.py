@@ -268,6 +268,8 @@ class Run:
 
         It has learned residuals if the posterior was trained along with some.
         """
+        if self.posterior.learned is not None:
+            self.posterior.learned.requires_grad_(False)  # it is not trained any more
         return self.posterior.teach(self.training.simulator)
 
     @cached_property

@@ -21,6 +21,7 @@ from asbc.posterior.posterior import PosteriorSamples
 from asbc.run import Run
 from asbc.simulator import Simulator
 from asbc.simulator.black_box import BlackBoxSimulator
+from asbc.simulator.learned_residual import LearnedResidual
 from asbc.surprise import Surprise, rank_p_value
 from asbc.trained_model import Model
 from asbc.utils.random import key, stream, uniform
@@ -167,14 +168,19 @@ def whole_rollout(live: Live, pair: dict[str, torch.Tensor], made: int, theta: t
 
 @pytest.mark.parametrize("seconds", [0.2, 0.6, 3.0])
 @pytest.mark.parametrize("observation", ["exact", "recorded"])
-@pytest.mark.parametrize("kind", ["gaussian", "matern", "black box"])
+@pytest.mark.parametrize("kind", ["gaussian", "matern", "learned", "black box"])
 def test_drives_step_by_step_are_those_of_the_whole_window(
     gaussian_model: Model, matern_model: Model, simulate_pairs, kind, observation, seconds
 ) -> None:
-    model = matern_model if kind == "matern" else gaussian_model
+    model = matern_model if kind in ("matern", "learned") else gaussian_model
     _, driven = simulate_pairs(model.simulator, 1, seed=3, steps=110)
     if kind == "black box":
         model = replace(model, simulator=boxed(model.simulator))
+    if kind == "learned":
+        learned = LearnedResidual(5, model.simulator.parameter_names)
+        torch.nn.init.normal_(learned.out.weight, std=0.3)
+        learned.requires_grad_(False)  # as that of a run
+        model = replace(model, simulator=model.simulator.taught(learned, (0.1, 0.4)))
     pair = driven.pair(0)
     pair["gap"] = (pair["gap"] + 0.3 * uniform(stream(0, "jitter"), 110)).clamp_min(1)
     live = Live(model, "r/d", 6, observation, Surprise(seconds=seconds, drives=12))

@@ -44,6 +44,7 @@ def test_residuals_are_learned_along_with_the_posterior(tiny, train_here, tmp_pa
     if pd.read_csv(run.rounds)["predictive_score"].idxmin() > 0:
         assert run.posterior.learned.out.weight.abs().max() > 0
     assert run.simulator.learned is run.posterior.learned
+    assert not any(weights.requires_grad for weights in run.simulator.learned.parameters())
     assert run.simulator.lags == tuple(run.posterior.lags.tolist()) != (0.0, 0.0)
     # What simulates drivers for checks is the simulator itself.
     assert run.training.simulator.learned is None
