@@ -1,6 +1,8 @@
 """Several data sets at once: each is split by itself."""
 
+import pandas as pd
 import pytest
+import torch
 
 from asbc.baselines.method import known_pairs
 from asbc.data.pairs_file import PairsFile
@@ -9,8 +11,6 @@ from asbc.errors import InputError
 
 @pytest.fixture
 def files(tiny_pairs, tmp_path):
-    import pandas as pd
-
     table = pd.read_csv(tiny_pairs)
     first, second = tmp_path / "a.csv", tmp_path / "b.parquet"
     table.to_csv(first, index=False)
@@ -33,6 +33,18 @@ def test_the_split_of_each_file_is_its_own(files):
     assert "34 pairs" in joint.summary.headline()
     held = set(joint.test.pair_id)
     assert set(known_pairs(source(files)).pair_id) == set(source(files).pairs().pair_id) - held
+
+
+def test_recorded_accelerations_of_one_file_leave_the_other_as_it_is(files):
+    """Joined tables had no accelerations where only the other file recorded some."""
+    table = pd.read_parquet(files[1]).assign(acceleration=0.125)
+    table.to_parquet(files[1], index=False)
+    joint, alone = source(files).pairs(), source(files[0]).pairs()
+    for name in alone.pair_id:
+        own, same = alone.pair(alone.find(name)), joint.pair(joint.find(name))
+        assert torch.equal(same["acceleration"], own["acceleration"])
+    other = joint.select([i for i, name in enumerate(joint.recording) if name == "other"])
+    assert bool((other.acceleration == 0.125).all())
 
 
 def test_a_pair_in_two_files_is_refused(files):

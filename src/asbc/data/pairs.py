@@ -61,11 +61,10 @@ class Pairs:
         starts = pair_starts(table)
         first = table.iloc[starts]
         recording = tuple(first["recording"])
-        acceleration = (
-            table["acceleration"].to_numpy(np.float64)
-            if "acceleration" in table
-            else forward_difference(table["speed"].to_numpy(np.float64), starts, dt)
-        )
+        acceleration = forward_difference(table["speed"].to_numpy(np.float64), starts, dt)
+        if "acceleration" in table:  # of several data sets, maybe of some only
+            given = table["acceleration"].to_numpy(np.float64)
+            acceleration = np.where(np.isnan(given), acceleration, given)
         time = first["time"].to_numpy(np.float64, copy=True) if "time" in table else None
         return cls(
             pair_id=tuple(_join(recording, first["pair_id"])),
