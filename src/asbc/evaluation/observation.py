@@ -117,14 +117,18 @@ class Recorded:
         places = zip(windows.pair.tolist(), windows.start.tolist(), strict=True)
         rng = RowStreams([stream(seed, "observation", pairs.pair_id[p], t) for p, t in places])
         known, dtype = self._known(pairs, windows), pairs.gap.dtype
-        rule = self.kinematics(simulator, pairs, windows) or kinematics_of(simulator)
+        rule = self._rule(simulator, pairs, windows)
         return draw_errors(known, rule, pairs.dt, windows.horizon, draws, rng, dtype)
 
     def spread(self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows) -> Tensor:
         """Standard deviation of the error 1 .. horizon steps ahead, (window, horizon), float64."""
         known = self._known(pairs, windows)
-        rule = self.kinematics(simulator, pairs, windows) or kinematics_of(simulator)
+        rule = self._rule(simulator, pairs, windows)
         return error_spread(known, rule, pairs.dt, windows.horizon)
+
+    def _rule(self, simulator: Simulator, pairs: Pairs, windows: EvaluationWindows) -> Kinematics:
+        """How recorded gaps change, for a black box too, which has no rule of its own."""
+        return self.kinematics(simulator, pairs, windows) or kinematics_of(simulator)
 
     def _known(self, pairs: Pairs, windows: EvaluationWindows, segments: int = 1) -> Segments:
         """What errors are estimated from; under `all` of so many segments at most."""
