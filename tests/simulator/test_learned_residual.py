@@ -8,8 +8,8 @@ from asbc.errors import InputError
 from asbc.population.ring import Ring, simulate_ring
 from asbc.simulator import Prefix, Simulator
 from asbc.simulator.kinematics import NO_LAG
-from asbc.simulator.learned_residual import LearnedResidual, Situation, State
-from asbc.utils.random import stream
+from asbc.simulator.learned_residual import READS, LearnedResidual, Situation, State
+from asbc.utils.random import RowStreams, stream
 
 DT = 0.2
 
@@ -54,7 +54,7 @@ def test_untrained_it_is_an_ornstein_uhlenbeck_process() -> None:
     residual = LearnedResidual(5, names)
     theta = torch.tensor([[sigma, ell]]).expand(count, -1)
     now = Situation(**{k: v.float() for k, v in rows(count).items()})
-    state, rng = residual.first(None, theta[:, 0]), np.random.default_rng(1)
+    state, rng = residual.empty(theta[:, 0]), np.random.default_rng(1)
     state = state._replace(residual=torch.full((count,), first))
     kept = np.exp(-DT / ell)
     with torch.no_grad():
@@ -121,6 +121,40 @@ def test_step_by_step_is_the_rollout_and_rows_do_not_depend_on_each_other(
         *(theta[:2], leader[:2], start[0][:2], start[1][:2], stream(0, "drive"), few)
     )
     torch.testing.assert_close(first.gap, whole.gap[:2])
+
+
+def test_a_drive_that_was_watched_until_now_goes_on_as_if_it_had_not_stopped(taught) -> None:
+    """Samples before a drive leave the memory that driving through them would have left."""
+    simulator, count = taught["matern"], 5
+    theta = drivers(simulator, count)
+    theta[:, -2] = 0.1  # sigma: no bound of a residual or an acceleration is met
+    leader = 9 + torch.sin(0.3 * torch.arange(40)).expand(count, -1)
+    start = torch.full((count,), 22.0), torch.full((count,), 9.0)
+
+    def noise(skipped: int) -> RowStreams:
+        streams = [stream(0, row) for row in range(count)]
+        for rng in streams:
+            rng.standard_normal(skipped, dtype=np.float32)
+        return RowStreams(streams)
+
+    whole = simulator.rollout(theta, leader, *start, noise(0))
+    seen = whole.states[:, :READS]
+    residuals = simulator.residuals(theta, seen, whole.acceleration[:, :READS])
+    assert float(residuals.detach().abs().max()) < 2.9
+    known = torch.ones_like(residuals, dtype=torch.bool)
+
+    def later(prefix: Prefix) -> torch.Tensor:
+        begin = whole.gap[:, READS], whole.speed[:, READS]
+        return simulator.rollout(theta, leader[:, READS:], *begin, noise(READS), prefix).gap
+
+    torch.testing.assert_close(later(Prefix(residuals, known, 0.01, seen)), whole.gap[:, READS:])
+    forgotten = later(Prefix(residuals, known, 0.01))
+    assert float((forgotten - whole.gap[:, READS:]).abs().max()) > 0.05
+    # Samples that were not observed say nothing, whatever stands in for them.
+    known[:, :7] = False
+    partly = later(Prefix(residuals, known, 0.01, seen))
+    other = residuals.index_fill(1, torch.arange(7), torch.nan)
+    torch.testing.assert_close(later(Prefix(other, known, 0.01, seen)), partly)
 
 
 def test_drives_go_on_from_what_was_observed(taught) -> None:

@@ -56,7 +56,8 @@ def predict_windows(
             or a model that predicts without any.
         pairs: observed pairs.
         windows: which pair and start each window has.
-        prefix_steps: residuals before the start that the residual process is conditioned on.
+        prefix_steps: residuals before the start that the residual process is conditioned on; a
+            learned residual reads as many samples as it was trained with, unless this is 0.
         prefix_noise: their observation noise relative to sigma^2.
         seed: the noise is a function of it and of each window's pair and start.
         observation: makes drives those of a recording; None: drives as simulated.
@@ -122,9 +123,8 @@ def window_starts(
     rows = pairs.offsets[windows.pair] + windows.start
     prefix = None
     if prefix_steps and simulator.residual.parameters:  # without a residual nothing goes on
-        prefix = _observed_prefix(
-            simulator, own, pairs, rows, windows.start, prefix_steps, prefix_noise
-        )
+        steps = simulator.reads(prefix_steps)
+        prefix = _observed_prefix(simulator, own, pairs, rows, windows.start, steps, prefix_noise)
     return Start(
         own.flatten(0, 1),
         pairs.gap[rows].repeat_interleave(own.shape[1]),
@@ -181,7 +181,10 @@ def _observed_prefix(
         theta, states.unsqueeze(1), pairs.acceleration[before].unsqueeze(1)
     )  # (window, draw, steps)
     mask = observed.unsqueeze(1).expand_as(residuals)
-    return Prefix(residuals.flatten(0, 1), mask.flatten(0, 1), noise)
+    prefix = Prefix(residuals.flatten(0, 1), mask.flatten(0, 1), noise)
+    if simulator.learned is None:
+        return prefix
+    return prefix._replace(states=states.repeat_interleave(theta.shape[1], dim=0))
 
 
 def check_prediction_input(simulator: Simulator, theta: Draws, pairs: Pairs) -> None:

@@ -30,6 +30,7 @@ from asbc.predictive.recorded_windows import (
 )
 from asbc.run import Run
 from asbc.simulator import Rollout, Simulator
+from asbc.simulator.learned_residual import READS
 from asbc.training.loop import RoundCallback, Weights
 from asbc.utils.checks import check_integer, check_number
 from asbc.utils.random import key, standard_normal, stream
@@ -148,6 +149,11 @@ class Predictive:
         return PredictiveStage(self, loop, simulator, recorded, self.grids(validation), seed, run)
 
     @property
+    def samples_before(self) -> int:
+        """Samples right before a window that a prediction of it may go on from."""
+        return max(self.residual_prefix_steps, READS) if self.residual_prefix_steps else 0
+
+    @property
     def checks(self) -> int:
         """Scores on the validation drivers at most, after that of the start."""
         return -(-self.steps // self.check_every)
@@ -161,7 +167,7 @@ class Predictive:
         pool: SegmentPool | None = None,
     ) -> tuple[RecordedWindows, RecordedWindows]:
         """Training and validation drivers, for a posterior with this pool."""
-        sizes = (context_steps, self.horizon, self.residual_prefix_steps)
+        sizes = (context_steps, self.horizon, self.samples_before)
         rule = simulator.kinematics
         lags = expected_lags(train, rule, context_steps)
         return (

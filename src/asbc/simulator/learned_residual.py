@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from asbc.errors import InputError
-from asbc.simulator.residuals import Prefix
 from asbc.utils.checks import check_integer
 
 INPUTS = 12
@@ -35,6 +34,8 @@ LARGEST_START = 3.0  # m/s^2, of a residual that drives go on from
 # A metre behind the leader a law is too stiff for the time step, and derivatives of a drive grow
 # without bound. What comes back to a step's outputs is at most this many times a row's share.
 GRADIENT_LIMIT = 10.0
+# Samples before a drive that its memory reads (3 s): what a driver is about to do shows in them.
+READS = 15
 
 
 class Situation(NamedTuple):
@@ -58,7 +59,7 @@ class LearnedResidual(nn.Module):
     """Moves residuals by a recurrent network.
 
     Args:
-        hidden: units of its memory, which is empty at the start of a drive.
+        hidden: units of its memory, which begins with what was observed before a drive, or empty.
         names: of theta's columns; one is sigma, and another may be ell, the correlation length.
 
     Example:
@@ -82,18 +83,35 @@ class LearnedResidual(nn.Module):
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
-    def first(self, prefix: Prefix | None, like: Tensor) -> State:
-        """What a drive begins with: the residual right before it, 0 where it was not observed.
+    def empty(self, like: Tensor) -> State:
+        """What a drive begins with before which nothing was observed.
 
         Args:
-            prefix: residuals observed just before the start.
             like: of the rows' number, device and precision.
         """
-        memory = like.new_zeros(len(like), self.cell.hidden_size)
-        if prefix is None:
-            return State(torch.zeros_like(like), memory)
-        last = torch.where(prefix.observed[:, -1], prefix.residuals[:, -1], 0.0)
-        return State(last.clamp(-LARGEST_START, LARGEST_START).to(like), memory)
+        return State(torch.zeros_like(like), like.new_zeros(len(like), self.cell.hidden_size))
+
+    def watch(
+        self,
+        theta: Tensor,
+        now: Situation | None,
+        last: State,
+        residual: Tensor,
+        observed: Tensor,
+    ) -> State:
+        """What a drive goes on from after a sample before it, whose residual was observed.
+
+        Args:
+            theta, last: as for a step.
+            now: as for a step; None: it is not known, and not remembered.
+            residual: (rows,).
+            observed: (rows,) bool; where it is false, the sample says nothing.
+        """
+        known = torch.where(observed, residual, 0.0).clamp(-LARGEST_START, LARGEST_START)
+        memory = last.memory
+        if now is not None:
+            memory = torch.where(observed[:, None], self._remember(theta, now, last), memory)
+        return State(known.to(theta), memory)
 
     def forward(
         self, theta: Tensor, now: Situation, last: State, noise: Tensor, dt: float
@@ -107,9 +125,8 @@ class LearnedResidual(nn.Module):
             noise: standard normal.
             dt: time step (s).
         """
-        sigma = theta[:, self.sigma]
-        ell = torch.ones_like(sigma) if self.ell is None else theta[:, self.ell]
-        memory = self.cell(self._inputs(now, last.residual, sigma, ell), last.memory)
+        sigma, ell = self._size(theta)
+        memory = self._remember(theta, now, last)
         outputs = self.out(memory)
         if outputs.requires_grad:
             outputs.register_hook(_limited)
@@ -119,6 +136,13 @@ class LearnedResidual(nn.Module):
         kept = torch.sigmoid(base + more)
         spread = sigma * (1 - kept.square()).sqrt() * size.clamp(SMALLEST, GREATEST).exp()
         return State(kept * last.residual + (1 - kept) * level + spread * noise, memory)
+
+    def _size(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        sigma = theta[:, self.sigma]
+        return sigma, torch.ones_like(sigma) if self.ell is None else theta[:, self.ell]
+
+    def _remember(self, theta: Tensor, now: Situation, last: State) -> Tensor:
+        return self.cell(self._inputs(now, last.residual, *self._size(theta)), last.memory)
 
     def _inputs(self, now: Situation, residual: Tensor, sigma: Tensor, ell: Tensor) -> Tensor:
         gap = now.gap.clamp_min(NEAREST_GAP)

@@ -46,8 +46,10 @@ class ResidualSteps:
         else:
             drawn = standard_normal(rng, len(theta), steps).to(theta)
             # By step; of a long drive only what may be asked for again is kept.
-            self._before = {0: self._learned.first(prefix, theta[:, 0])}
+            self._before = {0: self._learned.empty(theta[:, 0])}
             self._leaders: dict[int, Tensor] = {}
+            if prefix is not None:
+                self._watch(simulator, prefix)
         # Time first: every operation runs on contiguous memory.
         self._drawn = drawn.t().contiguous().unbind(0)
 
@@ -63,18 +65,36 @@ class ResidualSteps:
         """
         if self._learned is None:
             return self._drawn[step]
-        leader_speed = leader_speed.expand_as(gap)
-        self._leaders[step] = leader_speed
-        self._leaders.pop(step - LOOK_BACK - 1, None)
-        now = Situation(gap, speed, speed - leader_speed, self._ahead(step), law)
+        now = self._situation(step, gap, speed, leader_speed.expand_as(gap), law)
         found = self._learned(self._theta, now, self._before[step], self._drawn[step], self._dt)
         self._before[step + 1] = found
         self._before.pop(step - 1, None)
         return found.residual
 
+    def _watch(self, simulator: Simulator, prefix: Prefix) -> None:
+        """Go through what was observed just before the start, as steps below 0."""
+        state = self._before[0]
+        for step in range(-prefix.residuals.shape[1], 0):
+            residual, observed = prefix.residuals[:, step], prefix.observed[:, step]
+            now = None
+            if prefix.states is not None:
+                gap, speed, approach_rate = prefix.states[:, step].to(self._theta).unbind(-1)
+                law = simulator.law_acceleration(self._theta, gap, speed, approach_rate)
+                now = self._situation(step, gap, speed, speed - approach_rate, law)
+            state = simulator.learned.watch(self._theta, now, state, residual, observed)
+        self._before[0] = state
+
+    def _situation(
+        self, step: int, gap: Tensor, speed: Tensor, leader_speed: Tensor, law: Tensor
+    ) -> Situation:
+        """What is seen of a step; steps have to come in order, but for the last one again."""
+        self._leaders[step] = leader_speed
+        self._leaders.pop(step - LOOK_BACK - 1, None)
+        return Situation(gap, speed, speed - leader_speed, self._ahead(step), law)
+
     def _ahead(self, step: int) -> Tensor:
-        """The leader's acceleration; 0 at the start, before which nothing is known of it."""
-        back = min(step, LOOK_BACK)
-        if not back:
+        """The leader's acceleration over the last steps that are known; 0 where there are none."""
+        first = min(self._leaders)
+        if first == step:
             return torch.zeros_like(self._leaders[step])
-        return (self._leaders[step] - self._leaders[step - back]) / (back * self._dt)
+        return (self._leaders[step] - self._leaders[first]) / ((step - first) * self._dt)

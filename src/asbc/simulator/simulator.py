@@ -13,7 +13,7 @@ from torch import Tensor
 from asbc.errors import InputError
 from asbc.simulator.kinematics import NO_LAG, Kinematics, LaggedKinematics, Lags
 from asbc.simulator.laws import CarFollowingLaw
-from asbc.simulator.learned_residual import LearnedResidual
+from asbc.simulator.learned_residual import READS, LearnedResidual
 from asbc.simulator.prior import Prior
 from asbc.simulator.residuals import Prefix, ResidualProcess
 from asbc.simulator.rollout import Behind, Rollout, StepByStep, Underway
@@ -99,6 +99,10 @@ class Simulator:
     def dim(self) -> int:
         """Number of parameters."""
         return len(self.parameter_names)
+
+    def reads(self, prefix_steps: int) -> int:
+        """Samples that are read before a drive, where a residual process is to go on from some."""
+        return READS if prefix_steps and self.learned is not None else prefix_steps
 
     def rollout(
         self,
@@ -236,7 +240,8 @@ def _join(parts: Sequence[Tensor]) -> Tensor:
 def _rows(prefix: Prefix | None, rows: slice) -> Prefix | None:
     if prefix is None:
         return None
-    return Prefix(prefix.residuals[rows], prefix.observed[rows], prefix.noise)
+    states = None if prefix.states is None else prefix.states[rows]
+    return Prefix(prefix.residuals[rows], prefix.observed[rows], prefix.noise, states)
 
 
 def check_rollout(
