@@ -73,11 +73,13 @@ def test_a_step_is_the_formula(names) -> None:
     rng, state = np.random.default_rng(2), rows(50)
     theta = rng.uniform(0.3, 2, (count, len(names)))
     last, noise = rng.normal(0, 3, count), rng.normal(size=count)
+    change, asked = rng.normal(0, 1, count), rng.normal(0, 3, count)
     with torch.no_grad():
         memory = rng.normal(0, 0.5, (count, 6))
-        before = State(torch.from_numpy(last), torch.from_numpy(memory))
+        before = State(*map(torch.from_numpy, (last, change, asked, memory)))
         given = (before, torch.from_numpy(noise), DT)
-        found = residual(torch.from_numpy(theta), Situation(**state), *given).residual
+        after = residual(torch.from_numpy(theta), Situation(**state), *given)
+    found = after.residual
     weights = {name: value.detach().numpy() for name, value in residual.named_parameters()}
     for i in range(count):
         gap, v, dv, al, law = (float(column[i]) for column in state.values())
@@ -91,12 +93,17 @@ def test_a_step_is_the_formula(names) -> None:
         reset, update = (1 / (1 + np.exp(-(seen + known)[k : k + 6])) for k in (0, 6))
         new = np.tanh(seen[12:] + reset * known[12:])
         hidden = (1 - update) * new + update * memory[i]
-        more, level, size = weights["out.weight"] @ hidden + weights["out.bias"]
+        more, level, size, momentum, delay = weights["out.weight"] @ hidden + weights["out.bias"]
         base = np.exp(-DT / ell) if "ell" in names else 0.02
         kept = 1 / (1 + np.exp(-(np.log(base / (1 - base)) + more)))
         spread = sigma * np.sqrt(1 - kept**2) * np.exp(min(max(size, -4), 2))
         expected = kept * last[i] + (1 - kept) * level + spread * noise[i]
+        expected += max(np.tanh(momentum), -0.5) * change[i]
+        asks = min(max(law, -v / DT, -9), 5)
+        expected -= np.tanh(delay) * min(max(asks - asked[i], -1), 1)
+        assert float(after.law[i]) == pytest.approx(asks, rel=1e-9)
         assert float(found[i]) == pytest.approx(expected, rel=1e-9)
+        assert float(after.change[i]) == pytest.approx(expected - last[i], rel=1e-8)
 
 
 @pytest.mark.parametrize("residual", ["gaussian", "matern"])
@@ -149,7 +156,7 @@ def test_a_drive_that_was_watched_until_now_goes_on_as_if_it_had_not_stopped(tau
 
     torch.testing.assert_close(later(Prefix(residuals, known, 0.01, seen)), whole.gap[:, READS:])
     forgotten = later(Prefix(residuals, known, 0.01))
-    assert float((forgotten - whole.gap[:, READS:]).abs().max()) > 0.05
+    assert float((forgotten - whole.gap[:, READS:]).detach().abs().max()) > 0.05
     # Samples that were not observed say nothing, whatever stands in for them.
     known[:, :7] = False
     partly = later(Prefix(residuals, known, 0.01, seen))

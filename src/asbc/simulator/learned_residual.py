@@ -3,13 +3,16 @@
 A stationary process knows nothing of the state: its noise is as large at standstill as at speed,
 and goes back to zero where a law is wrong in the same way every time. Here
 
-    r_t = k r_(t-1) + (1 - k) m + d e_t,    e_t ~ N(0, 1),
+    r_t = k r_(t-1) + j (r_(t-1) - r_(t-2)) - c (f_t - f_(t-1)) + (1 - k) m + d e_t,
 
-where a small recurrent network, the same for everybody, says by how much k and d differ from those
-of the Ornstein-Uhlenbeck process with the driver's own sigma and ell, k = exp(-dt / ell) and
-d = sigma sqrt(1 - k^2), and what m is. Untrained it is that process. `asbc.predictive` trains it
-along with a posterior; it has no part in the simulations that a posterior learns from, or in a
-likelihood.
+with e_t ~ N(0, 1), where a small recurrent network, the same for everybody, says by how much k and
+d differ from those of the Ornstein-Uhlenbeck process with the driver's own sigma and ell,
+k = exp(-dt / ell) and d = sigma sqrt(1 - k^2), and what j, c and m are. Untrained, with
+j = c = m = 0, it is that process. j lets a change go on, as in smooth driving; f is what the law
+asks for, and c is the share of its change that does not come at once: people are slower than laws.
+
+`asbc.predictive` trains it along with a posterior; it has no part in the simulations that a
+posterior learns from, or in a likelihood.
 """
 
 import math
@@ -20,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from asbc.errors import InputError
+from asbc.simulator.residuals import Prefix
 from asbc.utils.checks import check_integer
 
 INPUTS = 12
@@ -30,6 +34,11 @@ STANDING = 0.2  # m/s
 INDEPENDENT = 0.02
 # Factors of sigma that the network may choose, in logarithms.
 SMALLEST, GREATEST = -4.0, 2.0
+# Of a change that goes on: below it residuals could swing up and down and grow.
+LEAST_MOMENTUM = -0.5
+# A law that changes faster (m/s^2 in a step) brakes in an emergency: the rest comes at once.
+LARGEST_DELAY = 1.0
+POSSIBLE = (-9.0, 5.0)  # m/s^2, of a law
 LARGEST_START = 3.0  # m/s^2, of a residual that drives go on from
 # A metre behind the leader a law is too stiff for the time step, and derivatives of a drive grow
 # without bound. What comes back to a step's outputs is at most this many times a row's share.
@@ -52,6 +61,8 @@ class State(NamedTuple):
     """What goes on from step to step."""
 
     residual: Tensor  # (rows,)
+    change: Tensor  # (rows,), of the residual in the last step
+    law: Tensor  # (rows,), what it asked for in the last step; NaN: not known
     memory: Tensor  # (rows, hidden)
 
 
@@ -65,7 +76,7 @@ class LearnedResidual(nn.Module):
     Example:
         >>> residual = LearnedResidual(8, ("v0", "s0", "T", "a_max", "b", "sigma", "ell"))
         >>> sum(weights.numel() for weights in residual.parameters())
-        555
+        573
     """
 
     def __init__(self, hidden: int, names: Sequence[str]) -> None:
@@ -79,7 +90,7 @@ class LearnedResidual(nn.Module):
         self.sigma = list(names).index("sigma")
         self.ell = list(names).index("ell") if "ell" in names else None
         self.cell = nn.GRUCell(INPUTS, hidden)
-        self.out = nn.Linear(hidden, 3)
+        self.out = nn.Linear(hidden, 5)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
@@ -89,29 +100,44 @@ class LearnedResidual(nn.Module):
         Args:
             like: of the rows' number, device and precision.
         """
-        return State(torch.zeros_like(like), like.new_zeros(len(like), self.cell.hidden_size))
+        zero = torch.zeros_like(like)
+        memory = like.new_zeros(len(like), self.cell.hidden_size)
+        return State(zero, zero, torch.full_like(zero, torch.nan), memory)
 
     def watch(
         self,
         theta: Tensor,
         now: Situation | None,
         last: State,
-        residual: Tensor,
-        observed: Tensor,
+        prefix: Prefix,
+        step: int,
+        dt: float,
     ) -> State:
-        """What a drive goes on from after a sample before it, whose residual was observed.
+        """What a drive goes on from after a sample that was observed before it.
+
+        Where it was not, it says nothing.
 
         Args:
-            theta, last: as for a step.
+            theta, last, dt: as for a step.
             now: as for a step; None: it is not known, and not remembered.
-            residual: (rows,).
-            observed: (rows,) bool; where it is false, the sample says nothing.
+            prefix: what was observed.
+            step: which sample of it, -1 for the one right before the start.
         """
-        known = torch.where(observed, residual, 0.0).clamp(-LARGEST_START, LARGEST_START)
-        memory = last.memory
+        observed = prefix.observed[:, step]
+        residual, law, memory = prefix.residuals[:, step], last.law, last.memory
         if now is not None:
+            law = _asked(now, dt)
+            # Who stands cannot brake: a law that asks for it is wrong about nothing.
+            residual = residual + now.law - law
+            law = torch.where(observed, law, torch.nan)
             memory = torch.where(observed[:, None], self._remember(theta, now, last), memory)
-        return State(known.to(theta), memory)
+        residual = torch.where(observed, residual, 0.0).to(theta)
+        residual = residual.clamp(-LARGEST_START, LARGEST_START)
+        change = torch.zeros_like(residual)
+        if -step < prefix.observed.shape[1]:
+            both = observed & prefix.observed[:, step - 1]
+            change = torch.where(both, residual - last.residual, change)
+        return State(residual, change, law, memory)
 
     def forward(
         self, theta: Tensor, now: Situation, last: State, noise: Tensor, dt: float
@@ -130,12 +156,21 @@ class LearnedResidual(nn.Module):
         outputs = self.out(memory)
         if outputs.requires_grad:
             outputs.register_hook(_limited)
-        more, level, size = outputs.unbind(-1)
+        more, level, size, momentum, delay = outputs.unbind(-1)
         # The logit of exp(-dt / ell).
         base = _logit(INDEPENDENT) if self.ell is None else -torch.expm1(dt / ell).log()
         kept = torch.sigmoid(base + more)
         spread = sigma * (1 - kept.square()).sqrt() * size.clamp(SMALLEST, GREATEST).exp()
-        return State(kept * last.residual + (1 - kept) * level + spread * noise, memory)
+        law = _asked(now, dt)
+        changed = torch.where(last.law.isnan(), 0.0, law - last.law.nan_to_num())
+        residual = (
+            kept * last.residual
+            + momentum.tanh().clamp_min(LEAST_MOMENTUM) * last.change
+            - delay.tanh() * changed.clamp(-LARGEST_DELAY, LARGEST_DELAY)
+            + (1 - kept) * level
+            + spread * noise
+        )
+        return State(residual, residual - last.residual, law, memory)
 
     def _size(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         sigma = theta[:, self.sigma]
@@ -165,8 +200,13 @@ class LearnedResidual(nn.Module):
         )
 
 
+def _asked(now: Situation, dt: float) -> Tensor:
+    """What the law asks for (rows,), as far as it can be had: no speed falls below 0."""
+    return torch.maximum(now.law, now.speed / -dt).clamp(*POSSIBLE)
+
+
 def _limited(gradient: Tensor) -> Tensor:
-    """The gradient (rows, 3), row by row no longer than its limit; 0 where it is not finite."""
+    """The gradient (rows, 5), row by row no longer than its limit; 0 where it is not finite."""
     limit, size = GRADIENT_LIMIT / len(gradient), gradient.norm(dim=-1, keepdim=True)
     return torch.where(size.isfinite(), gradient * (limit / size.clamp_min(limit)), 0.0)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asbc.simulator.learned_residual import Situation
+from asbc.simulator.learned_residual import LearnedResidual, Situation
 from asbc.simulator.residuals import Prefix
 from asbc.utils.random import standard_normal
 
@@ -49,7 +49,7 @@ class ResidualSteps:
             self._before = {0: self._learned.empty(theta[:, 0])}
             self._leaders: dict[int, Tensor] = {}
             if prefix is not None:
-                self._watch(simulator, prefix)
+                self._watch(simulator, self._learned, prefix)
         # Time first: every operation runs on contiguous memory.
         self._drawn = drawn.t().contiguous().unbind(0)
 
@@ -71,17 +71,16 @@ class ResidualSteps:
         self._before.pop(step - 1, None)
         return found.residual
 
-    def _watch(self, simulator: Simulator, prefix: Prefix) -> None:
+    def _watch(self, simulator: Simulator, learned: LearnedResidual, prefix: Prefix) -> None:
         """Go through what was observed just before the start, as steps below 0."""
         state = self._before[0]
         for step in range(-prefix.residuals.shape[1], 0):
-            residual, observed = prefix.residuals[:, step], prefix.observed[:, step]
             now = None
             if prefix.states is not None:
                 gap, speed, approach_rate = prefix.states[:, step].to(self._theta).unbind(-1)
                 law = simulator.law_acceleration(self._theta, gap, speed, approach_rate)
                 now = self._situation(step, gap, speed, speed - approach_rate, law)
-            state = simulator.learned.watch(self._theta, now, state, residual, observed)
+            state = learned.watch(self._theta, now, state, prefix, step, self._dt)
         self._before[0] = state
 
     def _situation(

@@ -20,7 +20,8 @@ class Prefix(NamedTuple):
         observed: (batch, K) bool; entries that are False are ignored.
         noise: variance of the observation error relative to sigma^2, on top of any white
             noise that is part of the process.
-        states: (batch, K, 3) gap, speed and approach rate there, for residuals that depend on them.
+        states: (batch, K, 3) gap, speed and approach rate there, for residuals that depend on
+            them.
     """
 
     residuals: Tensor
