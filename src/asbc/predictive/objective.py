@@ -192,6 +192,7 @@ class Predictive:
     ) -> Tensor:
         """Mean over windows and series of score over scale, with gradients to the posterior."""
         rollout = self.predict(posterior.training_sample, simulator, examples, self.draws, seed)
+        rollout = self.as_recorded(rollout, simulator, examples, seed)
         return (self.scores(rollout, examples).mean(0) / scales).mean()
 
     def predict(
@@ -226,23 +227,17 @@ class Predictive:
     ) -> tuple[Tensor, Tensor]:
         """Mean scores and coverages of gap, speed and acceleration, both (3,).
 
-        Each of the grids counts alike. The noise is the same at every check. Drives are scored as
-        predicted; what is covered is asked of drives with the recording's own error
-        (`asbc.evaluation.observation`), which no parameter of a driver should have to explain.
+        Each of the grids counts alike. The noise is the same at every check.
         """
         found = []
         for grid in grids:
             scores, held = [], []
             for i, part in enumerate(grid.split(CHUNK)):
                 seed = key(VALIDATION_SEED, i)
-                rollout = predict(part, draws or self.validation_draws, seed)
+                drives = predict(part, draws or self.validation_draws, seed)
+                rollout = self.as_recorded(drives, simulator, part, seed)
                 scores.append(self.scores(rollout, part))
-                rng, gap = stream(seed, "observation"), rollout.gap
-                rule = part.kinematics or simulator.kinematics
-                errors = draw_errors(
-                    part.newest, rule, simulator.dt, self.horizon, gap.shape[1], rng, gap.dtype
-                )
-                held.append(self.held(recorded(rollout, errors, simulator.dt), part))
+                held.append(self.held(rollout, part))
             found.append(torch.stack([torch.cat(scores).mean(0), torch.cat(held).mean(0)]))
         score, share = torch.stack(found).mean(0)
         return score, share
@@ -269,6 +264,18 @@ class Predictive:
             key(seed, "rollouts"),
             examples.kinematics,
         )
+
+    def as_recorded(
+        self, drives: Rollout, simulator: Simulator, examples: Examples, seed: int
+    ) -> Rollout:
+        """Drives (window, draw, step) with the recording's own error.
+
+        No parameter of a driver should have to explain it (`asbc.evaluation.observation`).
+        """
+        rule, dt = examples.kinematics or simulator.kinematics, simulator.dt
+        draws, rng = drives.gap.shape[1], stream(seed, "observation")
+        errors = draw_errors(examples.newest, rule, dt, self.horizon, draws, rng, drives.gap.dtype)
+        return recorded(drives, errors, dt)
 
     def scores(self, rollout: Rollout, examples: Examples) -> Tensor:
         """Scores of gap, speed and acceleration, (window, 3)."""

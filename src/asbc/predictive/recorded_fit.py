@@ -92,6 +92,7 @@ class RecordedFit(pl.LightningModule):
             settings.windows, settings.context, settings.largest_scale, stream(seed, "windows")
         )
         rollout = self.model.predict(examples, settings.draws, seed)
+        rollout = settings.as_recorded(rollout, self.model.simulator, examples, seed)
         return (settings.scores(rollout, examples).mean(0) / self.scales).mean()
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
