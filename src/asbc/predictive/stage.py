@@ -124,11 +124,14 @@ class PredictiveStage(pl.Callback):
         return min(self.objective.check_every, self.objective.steps - self.step)
 
     def batch(self, step: int) -> Batch:
-        """What a step trains on: its number, and simulated pairs for the paper's loss."""
+        """What a step trains on: its number, and as many simulated pairs for the paper's loss.
+
+        A batch of the loop's would cost as much as the windows, for a hundredth of the loss.
+        """
         batch: Batch = {"step": step, "rows": self.objective.windows}
         if self.objective.simulated_weight:
             rows = len(self._simulated["theta"])
-            count = min(self.loop.settings.batch_size, rows)
+            count = min(self.objective.windows, rows)
             chosen = stream(self.seed, "predict", step, "simulated").permutation(rows)[:count]
             batch |= {name: value[chosen] for name, value in self._simulated.items()}
         return batch
