@@ -13,16 +13,26 @@ from asbc.data.windows import EvaluationWindows, evaluation_windows
 from asbc.errors import InputError
 from asbc.evaluation.predict import predict_windows
 from asbc.evaluation.protocol import score_windows
+from asbc.simulator.kinematics import NO_LAG
+from asbc.simulator.learned_residual import READS, LearnedResidual
 from asbc.utils.random import stream
 
 PREFIX = {"prefix_steps": 5, "prefix_noise": 1e-2}
 
 
+def with_memory(simulator):
+    """The simulator with a learned residual whose outputs depend on what it remembers."""
+    learned = LearnedResidual(6, simulator.parameter_names).requires_grad_(False)
+    learned.out.weight.normal_(0, 0.4, generator=torch.Generator().manual_seed(0))
+    return simulator.taught(learned, NO_LAG)
+
+
+@pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("residual", ["gaussian", "matern"])
 def test_observations_inside_a_window_change_no_sample(
-    simulators, drivers, pairs_of, residual
+    simulators, drivers, pairs_of, residual, learned
 ) -> None:
-    simulator = simulators[residual]
+    simulator = with_memory(simulators[residual]) if learned else simulators[residual]
     pairs = pairs_of(simulator, 2, 120, drivers(simulator, 2))
     theta = simulator.prior.sample(2 * 8, stream(0, "t")).view(2, 8, -1)
     windows = EvaluationWindows(torch.tensor([0, 1]), torch.tensor([40, 55]), 50)
@@ -57,6 +67,26 @@ def test_the_matern_prefix_is_used_and_the_gaussian_one_is_not(
             for p in (pairs, shifted)
         )
         assert torch.equal(first, second) is not differs
+
+
+def test_a_learned_residual_reads_the_samples_before_a_window_and_no_more(
+    simulators, drivers, pairs_of
+) -> None:
+    simulator = with_memory(simulators["matern"])
+    pairs = pairs_of(simulator, 1, 120, drivers(simulator, 1))
+    theta = drivers(simulator, 8).unsqueeze(0)
+    windows = EvaluationWindows(torch.tensor([0]), torch.tensor([40]), 50)
+
+    def drive(first: int, steps: int = PREFIX["prefix_steps"]) -> torch.Tensor:
+        """With other accelerations up to, not including, the sample `first`."""
+        other = pairs.acceleration.clone()
+        other[:first] += 1.0
+        changed = replace(pairs, acceleration=other)
+        return predict_windows(simulator, theta, changed, windows, steps, 0.01, seed=1).gap
+
+    assert torch.equal(drive(40 - READS), drive(0))
+    assert not torch.equal(drive(40 - READS + 1), drive(0))
+    assert torch.equal(drive(40, steps=0), drive(0, steps=0))  # asked for none
 
 
 def test_prefix_residuals_lie_just_before_the_start(simulators, drivers, pairs_of) -> None:

@@ -8,7 +8,13 @@ from asbc.errors import InputError
 from asbc.population.ring import Ring, simulate_ring
 from asbc.simulator import Prefix, Simulator
 from asbc.simulator.kinematics import NO_LAG
-from asbc.simulator.learned_residual import READS, LearnedResidual, Situation, State
+from asbc.simulator.learned_residual import (
+    LEAST_MOMENTUM,
+    READS,
+    LearnedResidual,
+    Situation,
+    State,
+)
 from asbc.utils.random import RowStreams, stream
 
 DT = 0.2
@@ -104,6 +110,14 @@ def test_a_step_is_the_formula(names) -> None:
         assert float(after.law[i]) == pytest.approx(asks, rel=1e-9)
         assert float(found[i]) == pytest.approx(expected, rel=1e-9)
         assert float(after.change[i]) == pytest.approx(expected - last[i], rel=1e-8)
+
+
+def test_whatever_the_network_says_residuals_do_not_grow() -> None:
+    """Roots of the recursion's characteristic polynomial, z^2 - (k + j) z + j."""
+    for kept in np.linspace(0.001, 0.999, 30):
+        for momentum in np.linspace(LEAST_MOMENTUM, 0.999, 30):
+            roots = np.roots([1, -(kept + momentum), momentum])
+            assert np.abs(roots).max() < 1
 
 
 @pytest.mark.parametrize("residual", ["gaussian", "matern"])
