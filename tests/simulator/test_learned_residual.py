@@ -99,17 +99,41 @@ def test_a_step_is_the_formula(names) -> None:
         reset, update = (1 / (1 + np.exp(-(seen + known)[k : k + 6])) for k in (0, 6))
         new = np.tanh(seen[12:] + reset * known[12:])
         hidden = (1 - update) * new + update * memory[i]
-        more, level, size, momentum, delay = weights["out.weight"] @ hidden + weights["out.bias"]
+        more, level, size, momentum, delay, ignored = (
+            weights["out.weight"] @ hidden + weights["out.bias"]
+        )
         base = np.exp(-DT / ell) if "ell" in names else 0.02
         kept = 1 / (1 + np.exp(-(np.log(base / (1 - base)) + more)))
         spread = sigma * np.sqrt(1 - kept**2) * np.exp(min(max(size, -4), 2))
         expected = kept * last[i] + (1 - kept) * level + spread * noise[i]
         expected += max(np.tanh(momentum), -0.5) * change[i]
         asks = min(max(law, -v / DT, -9), 5)
+        expected -= (1 - kept) * np.tanh(ignored) * asked[i]
         expected -= np.tanh(delay) * min(max(asks - asked[i], -1), 1)
         assert float(after.law[i]) == pytest.approx(asks, rel=1e-9)
         assert float(found[i]) == pytest.approx(expected, rel=1e-9)
         assert float(after.change[i]) == pytest.approx(expected - last[i], rel=1e-8)
+
+
+def test_where_the_law_is_ignored_its_parameters_change_nothing(simulators) -> None:
+    """c = g = 1: accelerations of the past go on by themselves, whatever the law asks for."""
+    own = simulators["matern"]
+    learned = LearnedResidual(4, own.parameter_names).requires_grad_(False)
+    learned.out.bias[-2:] = 20.0  # tanh is 1
+    theta = drivers(own, 3)
+    theta[:, -2:] = theta[0, -2:]  # sigma and ell alike
+    leader, start = torch.full((3, 30), 9.0), (torch.full((3,), 30.0), torch.full((3,), 9.0))
+    states = torch.tensor([30.0, 9.0, 0.0]).expand(3, READS, 3)
+    residuals = own.residuals(theta, states, torch.zeros(3, READS))
+    known = torch.ones_like(residuals, dtype=torch.bool)
+    prefix = Prefix(residuals, known, 0.01, states)
+    noise = RowStreams([stream(1, "same") for _ in range(3)])
+    drives = own.taught(learned, NO_LAG).rollout(theta, leader, *start, noise, prefix)
+    torch.testing.assert_close(drives.speed[1:], drives.speed[:1].expand(2, -1))
+    usual = own.taught(LearnedResidual(4, own.parameter_names), NO_LAG)
+    noise = RowStreams([stream(1, "same") for _ in range(3)])
+    speed = usual.rollout(theta, leader, *start, noise, prefix).speed
+    assert float((speed[1:] - speed[:1]).detach().abs().max()) > 0.5
 
 
 def test_whatever_the_network_says_residuals_do_not_grow() -> None:

@@ -3,13 +3,14 @@
 A stationary process knows nothing of the state: its noise is as large at standstill as at speed,
 and goes back to zero where a law is wrong in the same way every time. Here
 
-    r_t = k r_(t-1) + j (r_(t-1) - r_(t-2)) - c (f_t - f_(t-1)) + (1 - k) m + d e_t,
+    r_t = k r_(t-1) + j (r_(t-1) - r_(t-2)) - c (f_t - f_(t-1)) + (1 - k) (m - g f_(t-1)) + d e_t,
 
 with e_t ~ N(0, 1), where a small recurrent network, the same for everybody, says by how much k and
 d differ from those of the Ornstein-Uhlenbeck process with the driver's own sigma and ell,
-k = exp(-dt / ell) and d = sigma sqrt(1 - k^2), and what j, c and m are. Untrained, with
-j = c = m = 0, it is that process. j lets a change go on, as in smooth driving; f is what the law
-asks for, and c is the share of its change that does not come at once: people are slower than laws.
+k = exp(-dt / ell) and d = sigma sqrt(1 - k^2), and what j, c, g and m are. Untrained, with
+j = c = g = m = 0, it is that process. j lets a change go on, as in smooth driving. f is what the
+law asks for: c is the share of its change that does not come at once, for people are slower than
+laws, and g the share that is not followed at all. With c = g = 1 the network drives alone.
 
 `asbc.predictive` trains it along with a posterior; it has no part in the simulations that a
 posterior learns from, or in a likelihood.
@@ -26,7 +27,7 @@ from asbc.errors import InputError
 from asbc.simulator.residuals import Prefix
 from asbc.utils.checks import check_integer
 
-INPUTS = 12
+INPUTS, OUTPUTS = 12, 6
 NEAREST_GAP = 0.3  # m; closer ones look alike to the network
 LARGEST = 4.0  # m/s^2, of what it sees of accelerations
 STANDING = 0.2  # m/s
@@ -76,7 +77,7 @@ class LearnedResidual(nn.Module):
     Example:
         >>> residual = LearnedResidual(8, ("v0", "s0", "T", "a_max", "b", "sigma", "ell"))
         >>> sum(weights.numel() for weights in residual.parameters())
-        573
+        582
     """
 
     def __init__(self, hidden: int, names: Sequence[str]) -> None:
@@ -90,7 +91,7 @@ class LearnedResidual(nn.Module):
         self.sigma = list(names).index("sigma")
         self.ell = list(names).index("ell") if "ell" in names else None
         self.cell = nn.GRUCell(INPUTS, hidden)
-        self.out = nn.Linear(hidden, 5)
+        self.out = nn.Linear(hidden, OUTPUTS)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
@@ -156,18 +157,18 @@ class LearnedResidual(nn.Module):
         outputs = self.out(memory)
         if outputs.requires_grad:
             outputs.register_hook(_limited)
-        more, level, size, momentum, delay = outputs.unbind(-1)
+        more, level, size, momentum, delay, ignored = outputs.unbind(-1)
         # The logit of exp(-dt / ell).
         base = _logit(INDEPENDENT) if self.ell is None else -torch.expm1(dt / ell).log()
         kept = torch.sigmoid(base + more)
         spread = sigma * (1 - kept.square()).sqrt() * size.clamp(SMALLEST, GREATEST).exp()
         law = _asked(now, dt)
-        changed = torch.where(last.law.isnan(), 0.0, law - last.law.nan_to_num())
+        before = torch.where(last.law.isnan(), law, last.law)
         residual = (
             kept * last.residual
             + momentum.tanh().clamp_min(LEAST_MOMENTUM) * last.change
-            - delay.tanh() * changed.clamp(-LARGEST_DELAY, LARGEST_DELAY)
-            + (1 - kept) * level
+            - delay.tanh() * (law - before).clamp(-LARGEST_DELAY, LARGEST_DELAY)
+            + (1 - kept) * (level - ignored.tanh() * before)
             + spread * noise
         )
         return State(residual, residual - last.residual, law, memory)
@@ -206,7 +207,7 @@ def _asked(now: Situation, dt: float) -> Tensor:
 
 
 def _limited(gradient: Tensor) -> Tensor:
-    """The gradient (rows, 5), row by row no longer than its limit; 0 where it is not finite."""
+    """The gradient, row by row no longer than its limit; 0 where it is not finite."""
     limit, size = GRADIENT_LIMIT / len(gradient), gradient.norm(dim=-1, keepdim=True)
     return torch.where(size.isfinite(), gradient * (limit / size.clamp_min(limit)), 0.0)
 
