@@ -13,6 +13,7 @@ from asbc.errors import InputError
 from asbc.evaluation.evaluate import evaluate_draws
 from asbc.evaluation.observation import (
     STANDING,
+    UNSEEN,
     Errors,
     Recorded,
     error_spread,
@@ -204,6 +205,8 @@ def test_on_the_road_speeds_stay_and_the_start_is_the_recorded_one(setting) -> N
         assert torch.equal(getattr(noisy, name), getattr(exact, name))
     moving = pairs.contexts(STEPS)
     moving[..., 1] = moving[..., 1].clamp_min(1.0)
+    assert bool((standing_error(moving) == UNSEEN).all())
+    moving[:, :5, 1] = 0.0  # who stands without jitter is recorded without
     assert not bool(standing_error(moving).any())
 
 

@@ -46,6 +46,8 @@ OBSERVATIONS = (EXACT, RECORDED)
 COMMON = 0.5
 # Below this speed (m/s) a driver stands, and what is recorded is the error.
 STANDING = 0.1
+# Its size (m/s) where a context does not show it; chosen on validation drivers of Lyft.
+UNSEEN = 0.01
 # Samples at least of the newest segment, from which the error is estimated under `all`.
 SHORTEST = 15
 LAG_SEGMENTS = 8  # at most, that lags are estimated from
@@ -192,7 +194,9 @@ def recorded(rollout: Rollout, errors: Errors, dt: float) -> Rollout:
 
 
 def standing_error(states: Tensor | Segments) -> Tensor:
-    """Standard deviation of recorded speeds where drivers stand, (context,), float64; 0: unknown.
+    """Standard deviation of recorded speeds where drivers stand, (context,), float64.
+
+    Where nobody stands in a context, it is `UNSEEN`.
 
     Errors below 0 are recorded as 0, so that half of the variance is missing.
 
@@ -213,7 +217,8 @@ def standing_error(states: Tensor | Segments) -> Tensor:
     total = torch.zeros(len(segments), 2, dtype=torch.float64)
     squares = speed.square().masked_fill(~stands, 0.0).sum(1)
     total.index_add_(0, driver, torch.stack([squares, stands.sum(1).double()], dim=1))
-    return (2 * total[:, 0] / total[:, 1].clamp(min=1)).sqrt()
+    error = (2 * total[:, 0] / total[:, 1].clamp(min=1)).sqrt()
+    return error.where(total[:, 1] > 0, UNSEEN)
 
 
 def observation_model(name: str, context_steps: int, context: str = FIRST) -> Recorded | None:
