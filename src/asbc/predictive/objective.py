@@ -13,6 +13,7 @@ from asbc.data.history import CONTEXTS, FIRST, LATEST
 from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.data.source import Splits
+from asbc.data.windows import gather
 from asbc.errors import InputError
 from asbc.evaluation.observation import draw_errors, recorded
 from asbc.evaluation.predict import drive_windows
@@ -45,6 +46,7 @@ SERIES = tuple(variable.series for variable in VARIABLES.values())
 DRAW_LIMIT = 10.0
 LARGEST_STEP = 16_384  # rollouts of a step: what a simulator drives at once
 CHUNK = 32  # validation windows in memory at once
+SMALLEST_SCORE = 0.01  # of somebody who keeps a speed; where nobody changes it, it says nothing
 VALIDATION_SEED = 0
 
 # Rollouts (window, draw, step) of examples: called with how many of each, and a seed.
@@ -242,6 +244,21 @@ class Predictive:
         score, share = torch.stack(found).mean(0)
         return score, share
 
+    def scales(self, simulator: Simulator, grids: Sequence[Examples], start: Tensor) -> Tensor:
+        """What the scores of gap, speed and acceleration are counted in, (3,).
+
+        In relation to each other they are those of somebody who keeps the speed, for every method
+        and whatever it knows; in size, such that the scores at the start are 1 on average.
+
+        Args:
+            simulator: says how gaps change.
+            grids: as for a check.
+            start: scores (3,) at the start.
+        """
+        found = [self.scores(_steady(simulator, grid), grid).mean(0) for grid in grids]
+        steady = torch.stack(found).mean(0).clamp_min(SMALLEST_SCORE)
+        return steady * (start / steady).mean()
+
     def add_to_average(self, average: Weights, module: nn.Module, step: int) -> None:
         """Let the averaged weights follow those of the module after `step` steps."""
         # Young averages forget faster: the weights of the start would stay in them for long.
@@ -298,3 +315,21 @@ class Predictive:
         samples = [getattr(rollout, name)[..., 1:] for name in SERIES]
         series = [getattr(examples.pairs, name).view(len(examples), -1) for name in SERIES]
         return samples, [values[:, -self.horizon :] for values in series]
+
+
+def _steady(simulator: Simulator, examples: Examples) -> Rollout:
+    """Windows through which everybody keeps the speed of the start, with two draws alike."""
+    pairs, (_, start, horizon) = examples.pairs, examples.windows
+    rule = examples.kinematics or simulator.kinematics
+    place = torch.arange(len(examples))
+    gap, speed, leader = (
+        gather(column, pairs.offsets, place, start, horizon + 1).t()
+        for column in (pairs.gap, pairs.speed, pairs.leader_speed)
+    )
+    speed = speed[0].expand_as(leader)
+    change = rule.leader_distance(leader, simulator.dt)
+    change = change - rule.follower_distance(speed[1:], speed[1:], simulator.dt)
+    gap = torch.cat([gap[:1], gap[0] + change.cumsum(0)])
+    series = (gap, speed, speed - leader, torch.zeros_like(gap))
+    twice = (each.t().unsqueeze(1).expand(-1, 2, -1) for each in series)
+    return Rollout(*twice, collided=(gap <= 0).any(0).unsqueeze(1).expand(-1, 2))

@@ -76,7 +76,9 @@ class RecordedFit(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Score what there is: it sets the scales, and is a candidate."""
         self.average = copy_weights(self.model)
-        self.scales, _ = self.objective.check(self.model.predict, self.model.simulator, self.grids)
+        objective, simulator = self.objective, self.model.simulator
+        start, _ = objective.check(self.model.predict, simulator, self.grids)
+        self.scales = objective.scales(simulator, self.grids, start)
         self._note()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:

@@ -237,7 +237,8 @@ class PredictiveStage(pl.Callback):
             optimizer.state.clear()
         self.average = copy_weights(estimator)
         self.started = True
-        self.scales, _ = self._check(estimator.posterior, self.grids)
+        start, _ = self._check(estimator.posterior, self.grids)
+        self.scales = self.objective.scales(self.simulator, self.grids, start)
         self._note(trainer, 0.0, self.loop.design)
 
     def _finish(self, trainer: pl.Trainer) -> None:
