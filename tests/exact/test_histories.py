@@ -66,13 +66,14 @@ def test_the_exact_posterior_narrows_with_segments_and_the_prior_does_not(
     assert torch.equal(one.theta, four.theta) and one.draws.shape == (4, 100, 6)
     assert torch.equal(first_slots(four.states, 1).states, one.states.states)
     posterior = PriorDraws(training.prior)
-    rows = closeness_by_count(posterior, training, windows, exact, sbc_drivers=60)
+    rows = closeness_by_count(posterior, training, windows, exact, sbc_drivers=60, sbc_sets=3)
     assert [row["segments"] for row in rows] == [1, 4]
     assert rows[1]["exact_spread"] < 0.8 * rows[0]["exact_spread"] < 0.8
     for row in rows:
         assert row["spread"] == pytest.approx(1, abs=0.05)
         assert row["c2st"] > 0.85 and row["mean_error"] > 0.5
-        assert row["sbc_inside"]  # the prior is calibrated
+        assert row["sbc_inside"] == row["sbc_sets"] == 3  # the prior is calibrated
+        assert row["sbc_p"] > 0.05
         assert 3 * row["segments"] <= row["seconds"] <= 15 * row["segments"]
 
 
@@ -80,11 +81,11 @@ def test_the_exact_posterior_narrows_with_segments_and_the_prior_does_not(
 def test_evidence_adds_up_over_segments_as_in_the_exact_posterior(pytestconfig, tmp_path) -> None:
     """`experiment=best history=segments` against NUTS.
 
-    Measured on one run, made before the version was raised to 0.3.0, which the limits leave some
-    room around. For 1, 2 and 4 segments: C2ST 0.620, 0.610, 0.615, mean error 0.15, 0.16, 0.18,
-    spread 1.04, 1.08, 1.11 times the exact one's, smallest p-value of the ranks 0.006, 0.131,
-    0.042. A network that had to learn how evidence adds up (transform=bounded) had C2ST 0.893,
-    0.912, 0.959, spreads 1.4, 1.7, 2.3 times the exact ones, p-values of 0.046, 0.005, 0.001.
+    Measured on one run, which the limits leave some room around. For 1, 2 and 4 segments: C2ST
+    0.620, 0.610, 0.615, mean error 0.15, 0.16, 0.18, spread 1.04, 1.08, 1.11 times the exact
+    one's, smallest p-value of 70 rank tests, times 70, 0.769, 1.000, 0.140. A network that had to
+    learn how evidence adds up (transform=bounded) had C2ST 0.893, 0.912, 0.959, spreads 1.4, 1.7,
+    2.3 times the exact ones.
     """
     command = [sys.executable, "benchmarks/bench_segments.py", "--cache", str(tmp_path)]
     result = subprocess.run(
@@ -100,10 +101,10 @@ def test_evidence_adds_up_over_segments_as_in_the_exact_posterior(pytestconfig, 
     assert [row["segments"] for row in rows] == ["1", "2", "4"]
     spread, exact, c2st, error, p_value = (
         np.array([float(row[name]) for row in rows])
-        for name in ("spread", "exact spread", "C2ST", "mean error", "SBC, smallest p")
+        for name in ("spread", "exact spread", "C2ST", "mean error", "SBC, corrected p")
     )
     assert (np.diff(exact) < 0).all() and (np.diff(spread) < 0).all()
     assert (0.9 * exact < spread).all() and (spread < 1.2 * exact).all()
     assert (c2st < 0.7).all() and (error < 0.35).all()
-    assert (p_value > 0.001).all()
-    assert rows[1]["inside the bands"] == rows[2]["inside the bands"] == "yes"
+    assert (p_value > 0.05).all()
+    assert all(row["inside the bands"] in ("9 of 10", "10 of 10") for row in rows)
