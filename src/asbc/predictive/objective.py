@@ -330,6 +330,8 @@ def _steady(simulator: Simulator, examples: Examples) -> Rollout:
     change = rule.leader_distance(leader, simulator.dt)
     change = change - rule.follower_distance(speed[1:], speed[1:], simulator.dt)
     gap = torch.cat([gap[:1], gap[0] + change.cumsum(0)])
-    series = (gap, speed, speed - leader, torch.zeros_like(gap))
-    twice = (each.t().unsqueeze(1).expand(-1, 2, -1) for each in series)
-    return Rollout(*twice, collided=(gap <= 0).any(0).unsqueeze(1).expand(-1, 2))
+    gap, speed, approach_rate, acceleration = (
+        series.t().unsqueeze(1).expand(-1, 2, -1)
+        for series in (gap, speed, speed - leader, torch.zeros_like(gap))
+    )
+    return Rollout(gap, speed, approach_rate, acceleration, (gap <= 0).any(-1))
