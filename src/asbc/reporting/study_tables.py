@@ -39,7 +39,7 @@ LEGEND = (
 )
 
 # Rows of ASBC, and of other methods, that a short table shows.
-BEST_OF_EACH = 5
+BEST_OF_EACH = 4
 
 
 def score_table(runs: Sequence[EvaluatedRun], protocol: str) -> pd.DataFrame:
@@ -130,7 +130,7 @@ def comparison_table(summary: pd.DataFrame) -> TextTable:
 
 
 def highlights(summary: pd.DataFrame) -> TextTable:
-    """At most ten rows: the best of ASBC and of the other methods by Energy Score of the gap."""
+    """At most eight rows: the best of ASBC and of the other methods by Energy Score of the gap."""
     ranked = summary.sort_values("es_s_mean", kind="stable")
     chosen = pd.concat([some.head(BEST_OF_EACH) for _, some in ranked.groupby("kind")])
     rows = [[*_score_cells(row), _cost_cells(row)[0]] for _, row in chosen.iterrows()]
