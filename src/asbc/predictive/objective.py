@@ -13,12 +13,11 @@ from asbc.data.history import CONTEXTS, FIRST, LATEST
 from asbc.data.pairs import Pairs
 from asbc.data.segments import Segments
 from asbc.data.source import Splits
-from asbc.data.windows import gather
 from asbc.errors import InputError
 from asbc.evaluation.observation import draw_errors, recorded
 from asbc.evaluation.predict import drive_windows
 from asbc.evaluation.protocol import PREFIX_NOISE, PREFIX_STEPS
-from asbc.evaluation.recording_lag import expected_lags
+from asbc.evaluation.recording_lag import expected_lags, unexplained
 from asbc.evaluation.scores import VARIABLES, central_coverage, sorted_by_step
 from asbc.posterior.posterior import Posterior
 from asbc.posterior.segment_pool import SegmentPool
@@ -255,7 +254,7 @@ class Predictive:
             grids: as for a check.
             start: scores (3,) at the start.
         """
-        found = [self.scores(_steady(simulator, grid), grid).mean(0) for grid in grids]
+        found = [self._steady(simulator, grid) for grid in grids]
         steady = torch.stack(found).mean(0).clamp_min(SMALLEST_SCORE)
         return steady * (start / steady).mean()
 
@@ -316,22 +315,17 @@ class Predictive:
         series = [getattr(examples.pairs, name).view(len(examples), -1) for name in SERIES]
         return samples, [values[:, -self.horizon :] for values in series]
 
-
-def _steady(simulator: Simulator, examples: Examples) -> Rollout:
-    """Windows through which everybody keeps the speed of the start, with two draws alike."""
-    pairs, (_, start, horizon) = examples.pairs, examples.windows
-    rule = examples.kinematics or simulator.kinematics
-    place = torch.arange(len(examples))
-    gap, speed, leader = (
-        gather(column, pairs.offsets, place, start, horizon + 1).t()
-        for column in (pairs.gap, pairs.speed, pairs.leader_speed)
-    )
-    speed = speed[0].expand_as(leader)
-    change = rule.leader_distance(leader, simulator.dt)
-    change = change - rule.follower_distance(speed[1:], speed[1:], simulator.dt)
-    gap = torch.cat([gap[:1], gap[0] + change.cumsum(0)])
-    gap, speed, approach_rate, acceleration = (
-        series.t().unsqueeze(1).expand(-1, 2, -1)
-        for series in (gap, speed, speed - leader, torch.zeros_like(gap))
-    )
-    return Rollout(gap, speed, approach_rate, acceleration, (gap <= 0).any(-1))
+    def _steady(self, simulator: Simulator, examples: Examples) -> Tensor:
+        """Scores of predicting that everybody keeps the speed of the start, (3,)."""
+        gap, speed, leader, acceleration = (
+            getattr(examples.pairs, name).view(len(examples), -1)[:, -self.horizon - 1 :]
+            for name in ("gap", "speed", "leader_speed", "acceleration")
+        )
+        kept = speed[:, :1].expand_as(speed)
+        rule = examples.kinematics or simulator.kinematics
+        states = torch.stack([gap, kept, kept - leader], dim=-1)
+        errors = unexplained(states, rule, simulator.dt), speed - kept, acceleration
+        # A score needs two draws at least; these are alike.
+        missed = (error[:, None, 1:].expand(-1, 2, -1) for error in errors)
+        scores = [PROPER[self.score](both, torch.zeros_like(both[:, 0])) for both in missed]
+        return torch.stack(scores).mean(1)
