@@ -121,6 +121,7 @@ def runnable() -> list[tuple[str, str]]:
         (command, arguments)
         for command, arguments in commands()
         if command in names
+        and (command != "evaluate" or "run=" in arguments)  # else it is only named
         and not flags.search(arguments)
         and not any(text in arguments for text in BEYOND)
     ]

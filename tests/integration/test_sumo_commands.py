@@ -78,7 +78,14 @@ def test_nothing_is_left_running(tiny, tmp_path, signal_name):
     given = [*tiny, "model=sumo_krauss", "training.warmup_simulations=200000"]
     command = [sys.executable, "-m", "asbc", "train", *given, f"hydra.run.dir={tmp_path / 'run'}"]
     with (tmp_path / "log").open("w") as log:
-        main = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        main = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            # What a shell starts in the background ignores Ctrl-C, and its children with it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
     until = time.monotonic() + 120
     while len(descendants(main.pid)) < 1 and time.monotonic() < until:
         assert main.poll() is None, (tmp_path / "log").read_text()[-2000:]

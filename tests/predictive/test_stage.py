@@ -1,11 +1,13 @@
 """The second stage: what it leaves behind and where it starts."""
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from asbc.config import compose
 from asbc.errors import InputError
+from asbc.predictive.objective import Predictive
 from asbc.run import Run
 from asbc.training.train import last_words, train_run
 
@@ -36,6 +38,36 @@ def test_a_run_starts_at_another_and_declines_what_does_not_help(
             assert same or name in ("widening", "lags"), name
     assert scores[0] == pytest.approx(1.0)
     assert run.novelty_file.is_file()
+
+
+@pytest.mark.parametrize(("errors", "kept"), [(1.9, False), (2.1, True)])
+def test_what_looks_better_by_chance_is_declined(
+    errors, kept, finished, tiny, train_here, tmp_path, monkeypatch
+):
+    """Windows whose scores fall by so many standard errors, while every check looks better."""
+    lower = np.random.default_rng(0).normal(size=50)
+    lower += errors * lower.std(ddof=1) / np.sqrt(50) - lower.mean()
+    asked, checks = [], iter(range(100))
+
+    def window_scores(*_):
+        asked.append(len(asked))
+        # The start is asked for first. Scales are the same for all, so that their size is lost.
+        values = lower if len(asked) == 1 else np.zeros(50)
+        return torch.from_numpy(values).float()[:, None].expand(-1, 3)
+
+    def check(*_):
+        return torch.full((3,), 1 / (1 + next(checks))), torch.full((3,), 0.96)
+
+    monkeypatch.setattr(Predictive, "window_scores", window_scores)
+    monkeypatch.setattr(Predictive, "check", check)
+    monkeypatch.setattr(Predictive, "scales", lambda *_: torch.ones(3))
+    train_here([*tiny, *STAGE, f"init={finished}"], tmp_path / "run")
+    assert asked == [0, 1]
+    run, start = Run.open(tmp_path / "run"), Run.open(finished).posterior.state_dict()
+    weights = run.posterior.state_dict()
+    moved = [n for n in start if not torch.equal(weights[n], start[n]) and n != "lags"]
+    assert bool(moved) == kept
+    assert run.selected_round == (4 if kept else 1)
 
 
 def test_residuals_are_learned_along_with_the_posterior(tiny, train_here, tmp_path) -> None:

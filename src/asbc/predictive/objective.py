@@ -232,16 +232,33 @@ class Predictive:
         """
         found = []
         for grid in grids:
-            scores, held = [], []
-            for i, part in enumerate(grid.split(CHUNK)):
-                seed = key(VALIDATION_SEED, i)
-                drives = predict(part, draws or self.validation_draws, seed)
-                rollout = self.as_recorded(drives, simulator, part, seed)
-                scores.append(self.scores(rollout, part))
-                held.append(self.held(rollout, part))
-            found.append(torch.stack([torch.cat(scores).mean(0), torch.cat(held).mean(0)]))
+            each = self._each(predict, simulator, grid, draws)
+            found.append(torch.stack([values.mean(0) for values in each]))
         score, share = torch.stack(found).mean(0)
         return score, share
+
+    @torch.no_grad()
+    def window_scores(
+        self, predict: Predict, simulator: Simulator, grids: Sequence[Examples]
+    ) -> Tensor:
+        """Scores of each validation window, (window, 3), as for a check.
+
+        The grids have the same windows, predicted from one context or another.
+        """
+        return torch.stack([self._each(predict, simulator, g)[0] for g in grids]).mean(0)
+
+    def _each(
+        self, predict: Predict, simulator: Simulator, grid: Examples, draws: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Scores and coverages of each window, both (window, 3)."""
+        scores, held = [], []
+        for i, part in enumerate(grid.split(CHUNK)):
+            seed = key(VALIDATION_SEED, i)
+            drives = predict(part, draws or self.validation_draws, seed)
+            rollout = self.as_recorded(drives, simulator, part, seed)
+            scores.append(self.scores(rollout, part))
+            held.append(self.held(rollout, part))
+        return torch.cat(scores), torch.cat(held)
 
     def scales(self, simulator: Simulator, grids: Sequence[Examples], start: Tensor) -> Tensor:
         """What the scores of gap, speed and acceleration are counted in, (3,).

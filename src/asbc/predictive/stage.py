@@ -1,8 +1,9 @@
 """The second stage of a training: recorded drivers, by the score of their own predictions.
 
 It follows the loop inside the same `Trainer.fit`. An epoch is `check_every` steps; at its end the
-averaged weights are scored on the validation drivers, and the best of them are kept. The weights
-that the loop ended with are a candidate too, so a stage that does not help declines. All state is
+averaged weights are scored on the validation drivers, and the best of them are kept, if they are
+better than those that the loop ended with beyond chance: a stage that does not help declines. Of
+many checks of drivers who have nothing to teach, one looks better than the start. All state is
 in `state_dict` and all randomness is keyed by the step, so a killed run resumes bit for bit.
 """
 
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from asbc.errors import InputError
 from asbc.evaluation.scores import VARIABLES
+from asbc.posterior.estimator import PosteriorEstimator
 from asbc.posterior.posterior import Posterior
 from asbc.predictive.objective import SERIES, Predictive
 from asbc.predictive.recorded_windows import Examples, RecordedWindows
@@ -52,8 +54,11 @@ STATE = (
     "average",
     "best_weights",
     "best_row",
+    "first_row",
     "widening",
 )
+# Standard errors by which the best weights have to be better than those of the start.
+BEYOND_CHANCE = 2.0
 # Ends of intervals need more draws of a window than its score; of windows, which are alike within
 # a driver, a part will do.
 COVERAGE_DRAWS, COVERAGE_WINDOWS = 250, 120
@@ -109,6 +114,7 @@ class PredictiveStage(pl.Callback):
         self.average: Weights = {}
         self.best_weights: Weights = {}
         self.best_row: Row = {}
+        self.first_row: Row = {}  # of the start
         self.widening = 1.0
         self.rule = Patience(objective.patience)
         self._epoch_start = 0.0
@@ -230,9 +236,7 @@ class PredictiveStage(pl.Callback):
         data.replacement, estimator.objective = Steps(self), self.loss
         if self.started:
             return
-        estimator.load_state_dict(self.loop.best_weights)
-        widen(estimator.posterior, 1.0)  # a run it starts from may have been widened
-        estimator.posterior.lags.copy_(torch.tensor(self.recorded.lags))
+        self._load_start(estimator)
         for optimizer in trainer.optimizers:
             optimizer.state.clear()
         self.average = copy_weights(estimator)
@@ -241,10 +245,33 @@ class PredictiveStage(pl.Callback):
         self.scales = self.objective.scales(self.simulator, self.grids, start)
         self._note(trainer, 0.0, self.loop.design)
 
+    def _load_start(self, estimator: PosteriorEstimator) -> None:
+        """The weights that the stage begins with."""
+        estimator.load_state_dict(self.loop.best_weights)
+        widen(estimator.posterior, 1.0)  # a run it starts from may have been widened
+        estimator.posterior.lags.copy_(torch.tensor(self.recorded.lags))
+
+    def _beyond_chance(self, estimator: PosteriorEstimator) -> bool:
+        """Whether the best weights predict the validation windows better than the start does."""
+        scores = []
+        for load in (self._load_start, self._load_best):
+            load(estimator)
+            predict = partial(self.objective.predict, estimator.posterior.draw, self.simulator)
+            scores.append(self.objective.window_scores(predict, self.simulator, self.grids))
+        lower = ((scores[0] - scores[1]) / self.scales).mean(-1)
+        return float(lower.mean()) > BEYOND_CHANCE * float(lower.std()) / len(lower) ** 0.5
+
+    def _load_best(self, estimator: PosteriorEstimator) -> None:
+        estimator.load_state_dict(self.best_weights)
+
     def _finish(self, trainer: pl.Trainer) -> None:
         """Widen the best weights' intervals as the validation drivers ask for, and save them."""
         _, estimator = parts(trainer)
-        estimator.load_state_dict(self.best_weights)
+        if self.best_row["steps"] and not self._beyond_chance(estimator):
+            log.info("no better than the start beyond chance: the stage declines")
+            self._load_start(estimator)
+            self.best_weights, self.best_row = copy_weights(estimator), self.first_row
+        self._load_best(estimator)
         factor, held = fit_widening(estimator.posterior, self._coverage)
         self.best_weights = copy_weights(estimator)
         self.widening = factor
@@ -261,7 +288,8 @@ class PredictiveStage(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, more: dict[str, Any]) -> None:
         _, estimator = parts(trainer)
-        content = {"objective": self.objective.name, "score": self.rule.best} | more
+        score = self.best_row[PREDICTIVE_SCORE]
+        content = {"objective": self.objective.name, "score": score} | more
         content["widening"] = self.widening
         self.loop.save_best(estimator, self.best_weights, int(self.best_row["round"]), content)
 
@@ -273,6 +301,7 @@ class PredictiveStage(pl.Callback):
         fresh = {} if self.loop.epoch_rows else design or {}  # else the loop has noted them
         row = {**self._row(trainer, estimator.posterior), **fresh, "seconds_train": seconds}
         estimator.load_state_dict(last)
+        self.first_row = self.first_row or row
         if self.rule.update(row[PREDICTIVE_SCORE]):
             self.best_weights = {name: value.clone() for name, value in self.average.items()}
             self.best_row = row
