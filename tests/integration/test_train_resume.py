@@ -164,13 +164,15 @@ def test_a_killed_targeted_run_goes_on_as_if_nothing_had_happened(
     assert_same_run(run, whole)
 
 
-@pytest.mark.parametrize("call", [2, 6])  # in the first check's steps, and in the last's
+# In the first check's steps, and in the last's; with a best check that counts, or does not.
+@pytest.mark.parametrize(("call", "beyond_chance"), [(2, -99.0), (6, -99.0), (6, 99.0)])
 def test_a_killed_stage_goes_on_as_if_nothing_had_happened(
-    call, run_command, tiny_stream, tmp_path
+    call, beyond_chance, run_command, tiny_stream, tmp_path, monkeypatch
 ):
     from asbc.predictive.stage import PredictiveStage
     from asbc.run import Run
 
+    monkeypatch.setattr("asbc.predictive.stage.BEYOND_CHANCE", beyond_chance)  # forks have it
     whole, run, log = tmp_path / "whole", tmp_path / "run", tmp_path / "log"
     stage = [
         *(
@@ -201,7 +203,8 @@ def test_a_killed_stage_goes_on_as_if_nothing_had_happened(
     assert rounds["steps"].tolist()[4:] == [0, 3, 6, 8]
     opened = Run.open(whole)
     assert opened.objective == "predictive"
-    assert opened.selected_round == int(rounds["round"][scores.idxmin()])
+    best = int(rounds["round"][scores.idxmin()])
+    assert opened.selected_round == (best if beyond_chance < 0 else 4)
 
 
 def test_resuming_a_finished_run_changes_nothing(run_command, tiny, tmp_path):
