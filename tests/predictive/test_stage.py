@@ -42,7 +42,7 @@ def test_a_run_starts_at_another_and_declines_what_does_not_help(
 
 @pytest.mark.parametrize(("errors", "kept"), [(1.9, False), (2.1, True)])
 def test_what_looks_better_by_chance_is_declined(
-    errors, kept, finished, tiny, train_here, tmp_path, monkeypatch
+    errors, kept, finished, tiny, tmp_path, monkeypatch, no_trajectory_plot
 ):
     """Windows whose scores fall by so many standard errors, while every check looks better."""
     lower = np.random.default_rng(0).normal(size=50)
@@ -61,16 +61,22 @@ def test_what_looks_better_by_chance_is_declined(
     monkeypatch.setattr(Predictive, "window_scores", window_scores)
     monkeypatch.setattr(Predictive, "check", check)
     monkeypatch.setattr(Predictive, "scales", lambda *_: torch.ones(3))
-    train_here([*tiny, *STAGE, f"init={finished}"], tmp_path / "run")
+    overrides = [*tiny, *STAGE, f"init={finished}", f"folder={tmp_path / 'run'}"]
+    loop = train_run(compose("train", overrides), overrides)
     assert asked == [0, 1]
     run, start = Run.open(tmp_path / "run"), Run.open(finished).posterior.state_dict()
     weights = run.posterior.state_dict()
     moved = [n for n in start if not torch.equal(weights[n], start[n]) and n != "lags"]
     assert bool(moved) == kept
     assert run.selected_round == (4 if kept else 1)
+    rounds = pd.read_csv(run.rounds).set_index("round")
+    assert loop.result == pytest.approx(rounds.loc[run.selected_round, "predictive_score"])
 
 
-def test_residuals_are_learned_along_with_the_posterior(tiny, train_here, tmp_path) -> None:
+def test_residuals_are_learned_along_with_the_posterior(
+    tiny, train_here, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("asbc.predictive.stage.BEYOND_CHANCE", -99.0)  # the best check is kept
     train_here([*tiny, *STAGE, "objective.learned_residual=5"], tmp_path / "run")
     run = Run.open(tmp_path / "run")
     if pd.read_csv(run.rounds)["predictive_score"].idxmin() > 0:

@@ -288,7 +288,7 @@ class PredictiveStage(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, more: dict[str, Any]) -> None:
         _, estimator = parts(trainer)
-        score = self.best_row[PREDICTIVE_SCORE]
+        self.loop.later_score = score = self.best_row[PREDICTIVE_SCORE]
         content = {"objective": self.objective.name, "score": score} | more
         content["widening"] = self.widening
         self.loop.save_best(estimator, self.best_weights, int(self.best_row["round"]), content)
@@ -349,3 +349,4 @@ class PredictiveStage(pl.Callback):
             setattr(self, name, state_dict[name])
         counters = {k: v for k, v in state_dict["rule"].items() if k in COUNTERS}
         self.rule = Patience(self.objective.patience, **counters)
+        self.loop.later_score = self.best_row.get(PREDICTIVE_SCORE)

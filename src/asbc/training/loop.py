@@ -160,6 +160,7 @@ class RoundCallback(pl.Callback):
         self.round_rows: list[Row] = []
         self.train_seconds = 0.0
         self.later_checks = 0  # of a stage that follows
+        self.later_score: float | None = None  # of the weights that such a stage keeps
         self._epoch_start = 0.0
 
     @property
@@ -175,8 +176,7 @@ class RoundCallback(pl.Callback):
     @property
     def result(self) -> float:
         """What the run is judged by: its hold-out loss, or the score of a stage that followed."""
-        scores = [row[PREDICTIVE_SCORE] for row in self.round_rows if PREDICTIVE_SCORE in row]
-        return min(scores) if scores else self.best_loss
+        return self.best_loss if self.later_score is None else self.later_score
 
     def check(self) -> None:
         """Raise if the schedule cannot know how long a round is."""
